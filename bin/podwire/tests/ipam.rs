@@ -138,7 +138,7 @@ fn the_commands_work_on_etcd() {
     run_commands(&name, &|| Box::new(EtcdStore::connect(&[server.url()], None).unwrap()));
     server.stop();
     let gone = podwire(&name, "show");
-    assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
+    assert!(gone.code == 1 && gone.stderr.contains("hint: check that the store runs"), "{}", gone.stderr);
     server.restart();
     ok(&name, "show");
 }
@@ -188,5 +188,5 @@ fn the_commands_work_on_kubernetes() {
     assert!(unknown.code == 2 && unknown.stderr.contains("is no API group of Calico"), "{}", unknown.stderr);
     server.stop();
     let gone = podwire(&newer, "show");
-    assert!(gone.code == 1 && gone.stderr.contains("hint: see that the store runs"), "{}", gone.stderr);
+    assert!(gone.code == 1 && gone.stderr.contains("hint: check that the store runs"), "{}", gone.stderr);
 }

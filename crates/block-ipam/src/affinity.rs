@@ -1,26 +1,26 @@
-//! A node's claim to a block.
+//! The affinity of a node with a block.
 
 use serde::{Deserialize, Serialize};
 
 use super::json::{self, Unknown};
 use super::record::Value;
 
-/// How far a claim has come.
+/// The state of an affinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum State {
-    /// The node wants the block. It owns nothing yet: no route follows from it.
+    /// The node claims the block. It does not own it yet, and no route is installed.
     Pending,
-    /// The block is the node's: the block itself says so too.
+    /// The node owns the block, and the block names the node.
     Confirmed,
-    /// The block is being given up, or was found empty and is being taken away. No route follows from it.
+    /// The block is being released, or reclaimed because it is empty. No route is installed.
     PendingDeletion,
 }
 
-/// What stands under the key of a node and a block.
+/// The record of a node and a block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Affinity {
-    /// How far the claim has come.
+    /// The state.
     pub state: State,
     #[serde(default)]
     deleted: bool,
@@ -29,14 +29,14 @@ pub struct Affinity {
 }
 
 impl Affinity {
-    /// A claim that begins.
+    /// A new affinity.
     pub fn pending() -> Affinity {
         Affinity { state: State::Pending, deleted: false, unknown: Unknown::new() }
     }
 }
 
 impl Value for Affinity {
-    /// An old Calico wrote nothing at all for a block that it had.
+    /// Old versions of Calico wrote an empty value for a confirmed affinity.
     fn decode(bytes: &[u8]) -> Result<Affinity, String> {
         if bytes.is_empty() {
             return Ok(Affinity { state: State::Confirmed, ..Affinity::pending() });
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_kept() {
+    fn unknown_fields_are_kept() {
         let text = r#"{"state":"confirmed","deleted":false,"type":"host"}"#;
         assert_eq!(Affinity::decode(text.as_bytes()).unwrap().encode().unwrap(), text.as_bytes());
     }

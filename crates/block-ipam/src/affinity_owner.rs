@@ -1,13 +1,13 @@
-//! Who a block is for.
+//! The owner of a block.
 
 use std::fmt;
 
-/// A node, or something that is no node but has addresses all the same (a load balancer).
+/// A node, or a virtual owner such as a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AffinityOwner {
     /// A node, by its name.
     Host(String),
-    /// Something else, by its name.
+    /// A virtual owner, by its name.
     Virtual(String),
 }
 
@@ -17,14 +17,14 @@ impl AffinityOwner {
         AffinityOwner::Host(name.into())
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         match self {
             AffinityOwner::Host(name) | AffinityOwner::Virtual(name) => name,
         }
     }
 
-    /// Reads `host:node1`.
+    /// Parses `host:node1`.
     pub fn parse(text: &str) -> Option<AffinityOwner> {
         match text.split_once(':')? {
             ("host", name) => Some(AffinityOwner::Host(name.into())),

@@ -1,13 +1,13 @@
-//! The logic: claiming blocks, giving addresses, taking them back, over any store.
+//! The allocator: claims blocks, assigns addresses and releases them, over any store.
 //!
-//! Any number of nodes do this at once, and each may die between two writes. Three records are involved, and no write touches two
-//! of them. What holds all the same, at every moment:
+//! Any number of nodes do this concurrently, and each may die between two writes. Three kinds of records are involved, and no
+//! write covers two of them. Nevertheless these invariants hold at every moment:
 //!
-//! 1. A **confirmed affinity** has its block, and the block names the same owner. So at most one node announces a route.
-//! 2. A **block** gives an address to one handle at a time.
-//! 3. A **handle** counts every address that a block gives to it. (It may count more.)
+//! 1. The block of a **confirmed affinity** exists and names the same owner. So at most one node announces a route.
+//! 2. A **block** assigns an address to one handle at a time.
+//! 3. A **handle** counts every address that a block assigns to it. (It may count more.)
 //!
-//! `tests/model.rs` of this crate looks at every interleaving of some nodes, and finds these true in each.
+//! `tests/model` of this crate checks them in every interleaving of several nodes.
 
 mod adopt;
 mod assign;
@@ -31,13 +31,13 @@ use super::{key, Affinity, AffinityOwner, Block, Config, Error, Handle, Pool, Re
 use crate::store::Store;
 use crate::timestamp::Timestamp;
 
-/// How often something is tried again because somebody else was faster.
+/// How often an operation is retried after a conflict.
 const MAX_RETRIES: usize = 100;
 
-/// How old a claim must be before another node may take an empty block away, in seconds.
+/// How old an affinity must be before another node may reclaim its empty block, in seconds.
 const RECLAIM_AGE: u64 = 60;
 
-/// Gives addresses to pods and takes them back.
+/// Assigns and releases addresses.
 pub struct Allocator<'a> {
     pub(crate) store: &'a dyn Store,
     clock: Box<dyn Fn() -> Timestamp + 'a>,
@@ -45,28 +45,28 @@ pub struct Allocator<'a> {
 }
 
 impl<'a> Allocator<'a> {
-    /// Over a store, by a clock.
+    /// An allocator over a store, with a clock.
     pub fn new(store: &'a dyn Store, clock: impl Fn() -> Timestamp + 'a) -> Allocator<'a> {
         Allocator { store, clock: Box::new(clock), reclaim_age: RECLAIM_AGE }
     }
 
-    /// Lets a node take an empty block away when its claim is that many seconds old.
+    /// Sets the age of an affinity in seconds after which its empty block may be reclaimed.
     pub fn with_reclaim_age(self, seconds: u64) -> Allocator<'a> {
         Allocator { reclaim_age: seconds, ..self }
     }
 
-    /// All blocks: those that can be read, and what is wrong with the others.
+    /// All blocks, with an error for each malformed one.
     pub fn blocks(&self) -> Result<Vec<Result<Block, Error>>, Error> {
         let all = Record::<Block>::list(self.store, key::BLOCKS)?.into_iter();
-        Ok(all.map(|record| Ok(record.and_then(named_by_its_key)?.value)).collect())
+        Ok(all.map(|record| Ok(record.and_then(check_key)?.value)).collect())
     }
 
-    /// Makes a pool.
+    /// Creates a pool.
     pub fn add_pool(&self, pool: &Pool) -> Result<(), Error> {
         Record::create(self.store, pool.key(), pool.clone()).map(drop)
     }
 
-    /// All handles by their ids.
+    /// All handles with their ids.
     pub fn handles(&self) -> Result<Vec<(String, Handle)>, Error> {
         let all = Record::<Handle>::list(self.store, key::HANDLES)?.into_iter();
         all.map(|record| {
@@ -75,7 +75,7 @@ impl<'a> Allocator<'a> {
         .collect()
     }
 
-    /// All claims, or those of one owner.
+    /// All affinities, or those of one owner.
     pub fn affinities(
         &self,
         owner: Option<&AffinityOwner>,
@@ -92,7 +92,7 @@ impl<'a> Allocator<'a> {
                     Err(Error::Malformed { key, .. }) => key.clone(),
                     Err(_) => String::new(),
                 };
-                // Other records of Calico stand in the same place.
+                // Calico has other records with the same prefix.
                 if let Some((owner, cidr)) = key::parse_affinity(&name) {
                     all.push((owner, cidr, record?.value));
                 }
@@ -101,9 +101,9 @@ impl<'a> Allocator<'a> {
         Ok(all)
     }
 
-    /// Changes the settings of the cluster.
+    /// Changes the IPAM configuration.
     pub fn configure(&self, change: impl Fn(&mut Config)) -> Result<Config, Error> {
-        self.retry("the settings", || {
+        self.retry("changing the configuration", || {
             let found = Record::<Config>::find(self.store, key::CONFIG)?;
             let mut config = found.as_ref().map(|record| record.value.clone()).unwrap_or_default();
             change(&mut config);
@@ -121,23 +121,23 @@ impl<'a> Allocator<'a> {
     }
 
     fn block(&self, cidr: IpNet) -> Result<Option<Record<Block>>, Error> {
-        Record::find(self.store, &key::block(cidr))?.map(named_by_its_key).transpose()
+        Record::find(self.store, &key::block(cidr))?.map(check_key).transpose()
     }
 
     fn affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<Option<Record<Affinity>>, Error> {
         Record::find(self.store, &key::affinity(owner, cidr))
     }
 
-    /// Writes a block back, with another number. One that is empty and nobody's goes.
+    /// Writes a block with a new sequence number. An empty block without an owner is deleted.
     fn save_block(&self, block: &mut Record<Block>) -> Result<(), Error> {
         if block.value.owner().is_none() && block.value.is_empty() {
             return Ok(self.store.delete(&block.key, block.revision)?);
         }
-        block.value.count_write();
+        block.value.increment_sequence();
         block.save(self.store)
     }
 
-    /// Tries until `attempt` has an answer: `None`, and a write that came too late, mean that the world has changed.
+    /// Retries `attempt` until it returns a result. `None` and a conflict mean that the records have changed.
     pub(crate) fn retry<T>(
         &self,
         what: &str,
@@ -145,7 +145,7 @@ impl<'a> Allocator<'a> {
     ) -> Result<T, Error> {
         for _ in 0..MAX_RETRIES {
             match attempt() {
-                Ok(Some(answer)) => return Ok(answer),
+                Ok(Some(result)) => return Ok(result),
                 Ok(None) => {}
                 Err(error) if error.is_conflict() => {}
                 Err(error) => return Err(error),
@@ -155,10 +155,13 @@ impl<'a> Allocator<'a> {
     }
 }
 
-/// A block must be what its key says: a copy under another key would give addresses twice.
-pub(super) fn named_by_its_key(record: Record<Block>) -> Result<Record<Block>, Error> {
-    match key::parse_block(&record.key) == Some(record.value.cidr()) {
-        true => Ok(record),
-        false => Err(Error::Malformed { why: format!("it holds {}", record.value.cidr()), key: record.key }),
+/// Checks that a block's CIDR matches its key: a copy under another key would assign addresses twice.
+pub(super) fn check_key(record: Record<Block>) -> Result<Record<Block>, Error> {
+    if key::parse_block(&record.key) != Some(record.value.cidr()) {
+        return Err(Error::Malformed {
+            why: format!("its CIDR is {}", record.value.cidr()),
+            key: record.key,
+        });
     }
+    Ok(record)
 }

@@ -1,4 +1,4 @@
-//! What a block knows about an address that is in use.
+//! The attributes of an assigned address.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use super::json::{self, Unknown};
 use super::Handle;
 use crate::timestamp::Timestamp;
 
-/// The handle of Calico on Windows, whose addresses belong to the block itself.
+/// The handle that Calico on Windows uses for addresses that belong to the block itself.
 const WINDOWS: &str = "windows-reserved-ipam-handle";
 
-/// Who has an address. Several addresses of a block may share one.
+/// The holder of an address. Several addresses of a block may share one attribute.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribute {
     /// The handle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handle_id: Option<String>,
-    /// Pod, namespace, node and the like.
+    /// Pod, namespace, node and other keys.
     #[serde(default, deserialize_with = "json::null_is_empty", skip_serializing_if = "BTreeMap::is_empty")]
     pub secondary: BTreeMap<String, String>,
-    /// When the address was given back, if it is cooling down.
+    /// When the address was released, if it is cooling down.
     #[serde(default, rename = "releasedAt", skip_serializing_if = "Option::is_none")]
     pub released_at: Option<String>,
     #[serde(flatten)]
@@ -28,12 +28,12 @@ pub struct Attribute {
 }
 
 impl Attribute {
-    /// An address in use.
+    /// The attribute of an address in use.
     pub fn new(handle: &str, secondary: BTreeMap<String, String>) -> Attribute {
         Attribute { handle_id: Some(handle.into()), secondary, ..Attribute::default() }
     }
 
-    /// An address that was given back at `now`.
+    /// The attribute of an address that is released at `now`.
     pub(super) fn cooling(now: Timestamp) -> Attribute {
         Attribute { released_at: Some(now.rfc3339()), ..Attribute::default() }
     }
@@ -43,12 +43,12 @@ impl Attribute {
         self.handle_id.as_deref().map(Handle::plain)
     }
 
-    /// Whether the address is in nobody's hands, and waits for the time when it may be given again.
+    /// Whether the address is released and cools down before it is assigned again.
     pub fn is_cooling(&self) -> bool {
         self.released_at.is_some()
     }
 
-    /// Whether the wait is over. A time that cannot be read was long ago: else the address would never come back.
+    /// Whether the cooldown is over. An invalid time counts as over: otherwise the address would never become free.
     pub(super) fn is_cooled_down(&self, now: Timestamp, cooldown: u64) -> bool {
         let since = |text: &String| Timestamp::parse_rfc3339(text).map(|then| now.seconds_since(then));
         self.released_at.as_ref().is_some_and(|text| since(text).is_none_or(|seconds| seconds >= cooldown))

@@ -1,4 +1,4 @@
-//! The block_index: which node has which block, as far as roads follow from it.
+//! An index of pools, nodes and blocks, from which routes are computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -9,29 +9,29 @@ use super::record::Value;
 use super::{key, Affinity, AffinityOwner, Block, Handle, Key, Node, Pool, State};
 use crate::store::{Change, Entry};
 
-/// What is known of a cluster's pools, nodes and blocks. It is told what changes in a store.
+/// The pools, nodes and blocks of a cluster. It is updated with the changes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockIndex {
-    /// All pools, by their names.
+    /// All pools, by name.
     pub pools: BTreeMap<String, Pool>,
-    /// All nodes, by their names.
+    /// All nodes, by name.
     pub nodes: BTreeMap<String, Node>,
-    /// Objects about BGP, by their keys, as they were written.
+    /// BGP objects, by key, unparsed.
     pub bgp: BTreeMap<String, Vec<u8>>,
-    /// What makes no sense, by its key, and why.
+    /// Malformed records: key and reason.
     pub malformed: BTreeMap<String, String>,
-    /// Whose a block is, and who else has addresses of it.
+    /// The owners and borrowers of blocks.
     blocks: BTreeMap<IpNet, BlockEntry>,
-    /// The claims that are confirmed.
-    claims: BTreeSet<(IpNet, String)>,
+    /// The confirmed affinities: block and node.
+    affinities: BTreeSet<(IpNet, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BlockEntry {
     owner: Option<String>,
     borrowed: BTreeMap<IpAddr, String>,
-    /// The ends of tunnels, by their handles.
-    ends: BTreeSet<(String, IpAddr)>,
+    /// Tunnel addresses: handle and address.
+    tunnel_addresses: BTreeSet<(String, IpAddr)>,
 }
 
 impl BlockEntry {
@@ -47,123 +47,127 @@ impl BlockEntry {
         });
         let handles = holders()
             .filter_map(|allocation| Some((allocation.attribute.handle()?.to_owned(), allocation.ip)));
-        let ends = handles.filter(|(handle, _)| Handle::is_of_tunnel(handle)).collect();
-        BlockEntry { borrowed: borrowers.collect(), owner, ends }
+        let tunnel_addresses = handles.filter(|(handle, _)| Handle::is_of_tunnel(handle)).collect();
+        BlockEntry { borrowed: borrowers.collect(), owner, tunnel_addresses }
     }
 }
 
 impl BlockIndex {
-    /// The keys that it has to be told about, those about BGP if it matters.
+    /// The prefixes of the keys that it needs, with those of BGP objects if requested.
     pub fn prefixes(with_bgp: bool) -> Vec<&'static str> {
         let fixed = [key::POOLS, key::NODES, key::AFFINITIES[0], key::BLOCKS];
         fixed.into_iter().chain(key::BGP.into_iter().filter(|_| with_bgp)).collect()
     }
 
-    /// Learns what has changed. Returns whether any road, or what is told of them, may be another now: most pods come and go without.
+    /// Applies changes of the store. Returns whether routes, or reports about them, may have changed. Most pods start and stop
+    /// without such a change.
     pub fn apply(&mut self, changes: Vec<Change>) -> bool {
-        // Each of them, also after the first that matters.
+        // `any` would stop at the first relevant change.
         changes.into_iter().filter_map(|change| self.apply_one(change).then_some(())).count() > 0
     }
 
     fn apply_one(&mut self, change: Change) -> bool {
         let (key, value) = match change {
             Change::Put(Entry { key, value, .. }) => (key, Some(value)),
-            Change::Gone(key) => (key, None),
+            Change::Deleted(key) => (key, None),
         };
-        let wrong_before = self.malformed.remove(&key);
-        let learned = match Key::parse(&key) {
-            Some(Key::Pool(name)) => note(&mut self.pools, name, read::<Pool>(value)),
-            Some(Key::Node(name)) => note(&mut self.nodes, name, read::<Node>(value)),
+        let error_before = self.malformed.remove(&key);
+        let applied = match Key::parse(&key) {
+            Some(Key::Pool(name)) => update(&mut self.pools, name, parse::<Pool>(value)),
+            Some(Key::Node(name)) => update(&mut self.nodes, name, parse::<Node>(value)),
             Some(Key::Block(cidr)) => {
-                let block = read::<Block>(value);
-                note(&mut self.blocks, cidr, block.map(|found| found.map(|block| BlockEntry::of(&block))))
+                let block = parse::<Block>(value);
+                update(&mut self.blocks, cidr, block.map(|found| found.map(|block| BlockEntry::of(&block))))
             }
-            Some(Key::Affinity(AffinityOwner::Host(node), cidr)) => read::<Affinity>(value).map(|affinity| {
-                match affinity.is_some_and(|affinity| affinity.state == State::Confirmed) {
-                    true => self.claims.insert((cidr, node)),
-                    false => self.claims.remove(&(cidr, node)),
-                }
-            }),
+            Some(Key::Affinity(AffinityOwner::Host(node), cidr)) => {
+                parse::<Affinity>(value).map(|affinity| {
+                    if affinity.is_some_and(|affinity| affinity.state == State::Confirmed) {
+                        self.affinities.insert((cidr, node))
+                    } else {
+                        self.affinities.remove(&(cidr, node))
+                    }
+                })
+            }
             Some(Key::BgpConfiguration(_) | Key::BgpPeer(_) | Key::BgpFilter(_)) => {
-                note(&mut self.bgp, key.clone(), Ok(value))
+                update(&mut self.bgp, key.clone(), Ok(value))
             }
-            _ => return wrong_before.is_some(),
+            _ => return error_before.is_some(),
         };
-        match learned {
-            Ok(news) => news || wrong_before.is_some(),
-            // What was known of it before still holds.
+        match applied {
+            Ok(has_changed) => has_changed || error_before.is_some(),
+            // The last valid record stays in effect.
             Err(why) => {
-                let is_news = wrong_before.as_ref() != Some(&why);
+                let is_new = error_before.as_ref() != Some(&why);
                 self.malformed.insert(key, why);
-                is_news
+                is_new
             }
         }
     }
 
-    /// Takes over what an earlier block_index knew of records that make no sense here: that still holds.
+    /// Takes the last valid records from an earlier index for records that are malformed here.
     pub fn inherit(&mut self, before: &BlockIndex) {
         for key in self.malformed.keys() {
             match Key::parse(key) {
-                Some(Key::Pool(name)) => take_over(&mut self.pools, &before.pools, name),
-                Some(Key::Node(name)) => take_over(&mut self.nodes, &before.nodes, name),
-                Some(Key::Block(cidr)) => take_over(&mut self.blocks, &before.blocks, cidr),
+                Some(Key::Pool(name)) => inherit_entry(&mut self.pools, &before.pools, name),
+                Some(Key::Node(name)) => inherit_entry(&mut self.nodes, &before.nodes, name),
+                Some(Key::Block(cidr)) => inherit_entry(&mut self.blocks, &before.blocks, cidr),
                 Some(Key::Affinity(AffinityOwner::Host(node), cidr)) => {
-                    self.claims.extend(before.claims.get(&(cidr, node)).cloned());
+                    self.affinities.extend(before.affinities.get(&(cidr, node)).cloned());
                 }
                 _ => {}
             }
         }
     }
 
-    /// Each stretch of addresses that a node has, and the node: blocks that the node has claimed and that say so themselves, and single
-    /// addresses that another has of them. The larger come first.
+    /// The CIDRs of each node: blocks with a confirmed affinity whose record names the same node, and single addresses that a
+    /// node has borrowed. A block comes before its borrowed addresses.
     pub fn routes(&self) -> Vec<(IpNet, &str)> {
         let mut all = Vec::new();
         for (cidr, block) in &self.blocks {
-            let is_claimed = |owner: &&String| self.claims.contains(&(*cidr, (*owner).clone()));
-            all.extend(block.owner.as_ref().filter(is_claimed).map(|owner| (*cidr, owner.as_str())));
+            let is_confirmed = |owner: &&String| self.affinities.contains(&(*cidr, (*owner).clone()));
+            all.extend(block.owner.as_ref().filter(is_confirmed).map(|owner| (*cidr, owner.as_str())));
             all.extend(block.borrowed.iter().map(|(ip, node)| (IpNet::from(*ip), node.as_str())));
         }
         all
     }
 
-    /// Whether the block of an address says that it is this end of a tunnel.
+    /// Whether a block assigns an address to this tunnel handle.
     pub fn is_tunnel_address(&self, handle: &str, ip: IpAddr) -> bool {
-        let end = (handle.to_owned(), ip);
-        self.blocks.values().any(|block| block.ends.contains(&end))
+        let entry = (handle.to_owned(), ip);
+        self.blocks.values().any(|block| block.tunnel_addresses.contains(&entry))
     }
 
-    /// The pool that a stretch lies in.
+    /// The pool that contains a CIDR.
     pub fn pool_of(&self, cidr: &IpNet) -> Option<&Pool> {
         self.pools.values().find(|pool| pool.cidr().contains(cidr))
     }
 }
 
-/// Reads a value, if there is one and nobody marked it as deleted.
-fn read<T: Value>(value: Option<Vec<u8>>) -> Result<Option<T>, String> {
+/// Parses a value, if there is one and it is not marked as deleted.
+fn parse<T: Value>(value: Option<Vec<u8>>) -> Result<Option<T>, String> {
     let found = value.map(|bytes| T::decode(&bytes)).transpose()?;
     Ok(found.filter(|value| !value.is_deleted()))
 }
 
-fn take_over<K: Ord, T: Clone>(into: &mut BTreeMap<K, T>, from: &BTreeMap<K, T>, key: K) {
+fn inherit_entry<K: Ord, T: Clone>(into: &mut BTreeMap<K, T>, from: &BTreeMap<K, T>, key: K) {
     if let Some(value) = from.get(&key) {
         into.insert(key, value.clone());
     }
 }
 
-/// Notes what stands under a key now. Whether that is new.
-fn note<K: Ord, T: PartialEq>(
-    there: &mut BTreeMap<K, T>,
+/// Updates an entry. Returns whether it has changed.
+fn update<K: Ord, T: PartialEq>(
+    entries: &mut BTreeMap<K, T>,
     key: K,
     value: Result<Option<T>, String>,
 ) -> Result<bool, String> {
     Ok(match value? {
-        Some(value) if there.get(&key) == Some(&value) => false,
+        Some(value) if entries.get(&key) == Some(&value) => false,
         Some(value) => {
-            there.insert(key, value);
+            entries.insert(key, value);
             true
         }
-        None => there.remove(&key).is_some(),
+        None => entries.remove(&key).is_some(),
     })
 }
 
@@ -174,10 +178,10 @@ mod tests {
     use crate::timestamp::Timestamp;
     use crate::{Allocator, Request, Rules};
 
-    /// An block_index that follows a store by comparing.
+    /// An index that is updated from lists of a store.
     #[derive(Default)]
     struct Reader {
-        block_index: BlockIndex,
+        index: BlockIndex,
         known: Known,
     }
 
@@ -185,11 +189,11 @@ mod tests {
         fn read(&mut self, store: &Memory) -> bool {
             let prefixes = BlockIndex::prefixes(true);
             let entries = prefixes.iter().flat_map(|prefix| store.list(prefix).unwrap()).collect();
-            self.block_index.apply(self.known.compare(&prefixes, entries))
+            self.index.apply(self.known.compare(&prefixes, entries))
         }
 
         fn routes(&self) -> Vec<(String, String)> {
-            let all = self.block_index.routes().into_iter();
+            let all = self.index.routes().into_iter();
             all.map(|(cidr, node)| (cidr.to_string(), node.to_owned())).collect()
         }
     }
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn roads_follow_from_blocks_and_from_addresses_that_are_borrowed() {
+    fn routes_follow_from_blocks_and_borrowed_addresses() {
         let store = Memory::new();
         let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
         let pool = Pool::new("p", "10.0.0.0/30".parse().unwrap()).with_block_size(30);
@@ -214,7 +218,7 @@ mod tests {
         let block = ("10.0.0.0/30".to_owned(), "a".to_owned());
         assert_eq!(reader.routes(), std::slice::from_ref(&block));
         allocator.assign(&rules, &request("a", "2")).unwrap();
-        assert!(!reader.read(&store), "another pod of a changes no road");
+        assert!(!reader.read(&store), "another pod of a changes no route");
         allocator.assign(&rules, &request("b", "3")).unwrap();
         assert!(reader.read(&store));
         let borrowed = ("10.0.0.2/32".to_owned(), "b".to_owned());
@@ -222,18 +226,18 @@ mod tests {
         allocator.release_handle(&rules, "3").unwrap();
         assert!(reader.read(&store));
         assert_eq!(reader.routes().len(), 1);
-        let end = "vxlan-tunnel-addr-a";
-        let ip = allocator.assign(&rules, &request("a", end)).unwrap().addresses[0].addr();
-        assert!(reader.read(&store) && reader.block_index.is_tunnel_address(end, ip));
-        allocator.release_handle(&rules, end).unwrap();
+        let handle = "vxlan-tunnel-addr-a";
+        let ip = allocator.assign(&rules, &request("a", handle)).unwrap().addresses[0].addr();
+        assert!(reader.read(&store) && reader.index.is_tunnel_address(handle, ip));
+        allocator.release_handle(&rules, handle).unwrap();
         assert!(
-            reader.read(&store) && !reader.block_index.is_tunnel_address(end, ip),
-            "whose end it is matters"
+            reader.read(&store) && !reader.index.is_tunnel_address(handle, ip),
+            "a tunnel address matters"
         );
     }
 
     #[test]
-    fn a_claim_alone_and_a_block_alone_lead_nowhere() {
+    fn an_affinity_alone_or_a_block_alone_is_no_route() {
         let store = Memory::new();
         let allocator = Allocator::new(&store, || Timestamp::from_unix_nanos(1));
         allocator.add_pool(&Pool::new("p", "10.0.0.0/24".parse().unwrap())).unwrap();
@@ -257,24 +261,24 @@ mod tests {
     }
 
     #[test]
-    fn of_what_makes_no_sense_the_last_that_did_holds() {
-        let mut block_index = BlockIndex::default();
+    fn the_last_valid_record_stays_in_effect() {
+        let mut index = BlockIndex::default();
         let put = |key: &str, value: &str, revision| {
             let value = value.as_bytes().to_vec();
             vec![Change::Put(Entry { key: key.into(), value, revision: crate::store::Revision(revision) })]
         };
         let key = Node::key("a");
         let good = r#"{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"a"},"spec":{}}"#;
-        assert!(block_index.apply(put(&key, good, 1)));
-        assert!(block_index.apply(put(&key, "{", 2)) && !block_index.apply(put(&key, "{", 3)));
-        assert!(block_index.nodes.contains_key("a") && block_index.malformed.contains_key(&key));
-        // Also for who reads all anew.
+        assert!(index.apply(put(&key, good, 1)));
+        assert!(index.apply(put(&key, "{", 2)) && !index.apply(put(&key, "{", 3)));
+        assert!(index.nodes.contains_key("a") && index.malformed.contains_key(&key));
+        // Also in a new index.
         let mut anew = BlockIndex::default();
         anew.apply(put(&key, "{", 3));
-        anew.inherit(&block_index);
-        assert_eq!(anew, block_index);
-        assert!(block_index.apply(put(&key, good, 4)), "it is told that all is well again");
-        assert!(block_index.malformed.is_empty());
-        assert!(block_index.apply(vec![Change::Gone(key)]) && block_index.nodes.is_empty());
+        anew.inherit(&index);
+        assert_eq!(anew, index);
+        assert!(index.apply(put(&key, good, 4)), "the repair is reported");
+        assert!(index.malformed.is_empty());
+        assert!(index.apply(vec![Change::Deleted(key)]) && index.nodes.is_empty());
     }
 }

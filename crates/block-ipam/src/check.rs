@@ -1,163 +1,27 @@
-//! Comparing all records with each other, and mending what differs. Nothing has to be locked for it: each record is repaired by
-//! compare-and-swap, and what is at work right now is left alone or turned back safely.
+//! Compares all records with each other, and repairs differences. No lock is needed: each record is repaired by
+//! compare-and-swap, and operations in progress are left alone or fail safely.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use ipnet::IpNet;
 
-use super::{Affinity, AffinityOwner, Allocator, Block, Error, Handle, Rules, State, StoreSnapshot};
+use super::{Affinity, AffinityOwner, Allocator, Block, Error, Handle, Problem, Rules, State, StoreSnapshot};
 
-/// Something that does not fit together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Problem {
-    /// A record that cannot be read.
-    Malformed {
-        /// Its key.
-        key: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A handle that does not count an address that a block gives to it.
-    Uncounted {
-        /// The handle.
-        handle: String,
-        /// The block.
-        block: IpNet,
-        /// The handle's count for the block.
-        counted: usize,
-        /// The number of addresses that the block assigns to the handle.
-        held: usize,
-    },
-    /// A handle that counts addresses which its block does not give to it.
-    Overcounted {
-        /// The handle.
-        handle: String,
-        /// The block.
-        block: String,
-        /// The handle's count for the block.
-        counted: usize,
-        /// The number of addresses that the block assigns to the handle.
-        held: usize,
-    },
-    /// A handle that counts nothing at all.
-    EmptyHandle {
-        /// The handle.
-        handle: String,
-    },
-    /// A claim whose block is not there or is somebody else's.
-    StaleAffinity {
-        /// Whose claim.
-        owner: AffinityOwner,
-        /// To which block.
-        block: IpNet,
-        /// How far it has come.
-        state: State,
-        /// Whose the block is.
-        holder: Option<AffinityOwner>,
-    },
-    /// A claim that somebody began to make or to give up. It is no error while that somebody is at work.
-    UnfinishedAffinity {
-        /// Whose claim.
-        owner: AffinityOwner,
-        /// To which block.
-        block: IpNet,
-        /// How far it has come.
-        state: State,
-    },
-    /// A block whose owner has no claim to it.
-    MissingAffinity {
-        /// The block.
-        block: IpNet,
-        /// Its owner.
-        owner: AffinityOwner,
-    },
-    /// A block that lies in no pool.
-    OutsidePools {
-        /// The block.
-        block: IpNet,
-        /// How many addresses of it are in use.
-        in_use: usize,
-    },
-    /// A block whose size is not its pool's: it may overlap with others.
-    WrongSize {
-        /// The block.
-        block: IpNet,
-        /// The prefix length of the pool's blocks.
-        wanted: u8,
-    },
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Problem::Malformed { key, why } => write!(f, "{key} makes no sense: {why}"),
-            Problem::Uncounted { handle, block, counted, held } => {
-                write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it {held}")
-            }
-            Problem::Overcounted { handle, block, counted, held } => {
-                write!(f, "handle {handle} counts {counted} addresses of {block}, which gives it only {held}")
-            }
-            Problem::EmptyHandle { handle } => write!(f, "handle {handle} counts no address"),
-            Problem::StaleAffinity { owner, block, state, holder } => match holder {
-                None => write!(
-                    f,
-                    "{owner} has a claim ({}) to {block}, which is not there or nobody's",
-                    name(*state)
-                ),
-                Some(holder) => {
-                    write!(f, "{owner} has a claim ({}) to {block}, which belongs to {holder}", name(*state))
-                }
-            },
-            Problem::UnfinishedAffinity { owner, block, state } => {
-                write!(f, "the claim of {owner} to {block} is unfinished ({})", name(*state))
-            }
-            Problem::MissingAffinity { block, owner } => {
-                write!(f, "{block} belongs to {owner}, who has no claim to it")
-            }
-            Problem::OutsidePools { block, in_use } => {
-                write!(f, "{block} is in no pool; {in_use} addresses are in use")
-            }
-            Problem::WrongSize { block, wanted } => write!(f, "{block} is not of its pool's size, /{wanted}"),
-        }
-    }
-}
-
-impl Problem {
-    /// Whose claim or block it is about, if it is about one.
-    pub(super) fn owner(&self) -> Option<&AffinityOwner> {
-        match self {
-            Problem::StaleAffinity { owner, .. }
-            | Problem::UnfinishedAffinity { owner, .. }
-            | Problem::MissingAffinity { owner, .. } => Some(owner),
-            _ => None,
-        }
-    }
-}
-
-fn name(state: State) -> &'static str {
-    match state {
-        State::Pending => "pending",
-        State::Confirmed => "confirmed",
-        State::PendingDeletion => "pendingDeletion",
-    }
-}
-
-/// What a look at everything found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// How many blocks there are.
+    /// The number of blocks.
     pub blocks: usize,
-    /// How many addresses are in use.
+    /// The number of addresses in use.
     pub addresses: usize,
-    /// How many handles there are.
+    /// The number of handles.
     pub handles: usize,
-    /// What does not fit together.
+    /// The inconsistencies.
     pub problems: Vec<Problem>,
 }
 
 impl Allocator<'_> {
-    /// Compares blocks, handles, claims and pools. What is at work at the same moment may look like a problem: ask twice.
+    /// Compares blocks, handles, affinities and pools. An operation in progress may look like a problem: check twice.
     pub fn check(&self, rules: &Rules) -> Result<CheckReport, Error> {
         let snapshot = self.snapshot()?;
         Ok(CheckReport {
@@ -168,19 +32,19 @@ impl Allocator<'_> {
         })
     }
 
-    /// Mends what can be repaired from the records alone. Whether it was.
+    /// Repairs a problem if the records have all information. Returns whether it was repaired.
     pub fn repair(&self, problem: &Problem) -> Result<bool, Error> {
         match problem {
-            // To promise too much does no harm, so that nothing that happens meanwhile can make this wrong.
+            // A count that is too high does no harm, so concurrent changes cannot make this wrong.
             Problem::Uncounted { handle, block, counted, held } => {
-                self.count_up(handle, *block, held.saturating_sub(*counted)).map(|_| true)
+                self.increase_count(handle, *block, held.saturating_sub(*counted)).map(|_| true)
             }
             Problem::Overcounted { handle, block, .. } => match block.parse() {
-                Ok(block) => self.settle_anew(handle, block).map(|()| true),
+                Ok(block) => self.correct_count(handle, block).map(|()| true),
                 Err(_) => Ok(false),
             },
-            Problem::EmptyHandle { handle } => self.forget_idle_handle(handle),
-            Problem::StaleAffinity { owner, block, .. } => self.forget_stale_affinity(owner, *block),
+            Problem::EmptyHandle { handle } => self.delete_empty_handle(handle),
+            Problem::StaleAffinity { owner, block, .. } => self.delete_stale_affinity(owner, *block),
             Problem::MissingAffinity { block, owner } => match self.claim(owner, *block) {
                 Err(Error::NotOwner { .. }) => Ok(false),
                 done => done.map(|()| true),
@@ -191,17 +55,17 @@ impl Allocator<'_> {
 }
 
 impl StoreSnapshot {
-    /// What does not fit together.
+    /// All inconsistencies.
     pub(super) fn problems(&self, rules: &Rules) -> Vec<Problem> {
         let mut problems = self.malformed.clone();
-        problems.extend(compare_handles(&self.handles, &self.blocks));
-        problems.extend(compare_affinities(&self.affinities, &self.blocks));
-        problems.extend(self.blocks().filter_map(|block| compare_pool(block, rules)));
+        problems.extend(check_handles(&self.handles, &self.blocks));
+        problems.extend(check_affinities(&self.affinities, &self.blocks));
+        problems.extend(self.blocks().filter_map(|block| check_pool(block, rules)));
         problems
     }
 }
 
-fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, Block>) -> Vec<Problem> {
+fn check_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, Block>) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut held: BTreeMap<(&str, IpNet), usize> = BTreeMap::new();
     for block in blocks.values() {
@@ -236,7 +100,7 @@ fn compare_handles(handles: &BTreeMap<String, Handle>, blocks: &BTreeMap<IpNet, 
     problems
 }
 
-fn compare_affinities(
+fn check_affinities(
     affinities: &[(AffinityOwner, IpNet, Affinity)],
     blocks: &BTreeMap<IpNet, Block>,
 ) -> Vec<Problem> {
@@ -255,7 +119,7 @@ fn compare_affinities(
     for block in blocks.values() {
         let cidr = block.cidr();
         if let Some(owner) = block.owner() {
-            if !affinities.iter().any(|(claimant, claimed, _)| *claimant == owner && *claimed == cidr) {
+            if !affinities.iter().any(|(other, claimed, _)| *other == owner && *claimed == cidr) {
                 problems.push(Problem::MissingAffinity { block: cidr, owner });
             }
         }
@@ -263,7 +127,7 @@ fn compare_affinities(
     problems
 }
 
-fn compare_pool(block: &Block, rules: &Rules) -> Option<Problem> {
+fn check_pool(block: &Block, rules: &Rules) -> Option<Problem> {
     let (cidr, in_use) = (block.cidr(), block.allocations().count());
     match rules.pools.iter().find(|pool| pool.cidr().contains(&cidr)) {
         None => Some(Problem::OutsidePools { block: cidr, in_use }),

@@ -1,4 +1,4 @@
-//! The settings of the cluster.
+//! The cluster-wide IPAM configuration.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,28 +6,28 @@ use super::json::{self, Unknown};
 use super::record::Value;
 use super::Error;
 
-/// How long an address may cool down at most, in seconds.
-const LONGEST_COOLDOWN: u64 = 1200;
+/// The maximum cooldown of an address, in seconds.
+const MAX_COOLDOWN: u64 = 1200;
 
-/// What holds for all nodes. Without a record of it: new blocks are made as they are needed, and borrowing is allowed.
+/// The configuration for all nodes. Without a record, new blocks are allocated as needed, and borrowing is allowed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
-    /// Whether a node may use its own blocks only.
+    /// Whether a node may use only its own blocks.
     #[serde(default, skip_serializing_if = "is_false")]
     pub strict_affinity: bool,
     /// Whether a node may claim new blocks.
     #[serde(default, skip_serializing_if = "is_false")]
     pub auto_allocate_blocks: bool,
-    /// How many blocks a node may have; 0 for as many as it needs.
+    /// The maximum number of blocks of a node; 0 for no limit.
     #[serde(default, rename = "maxBlocksPerHost", skip_serializing_if = "is_zero")]
     pub max_blocks_per_host: usize,
-    /// Whether virtual machines of KubeVirt keep their addresses. Kept, not used.
+    /// Whether KubeVirt virtual machines keep their addresses. It is kept but not used.
     #[serde(default, rename = "kubeVirtVMAddressPersistence", skip_serializing_if = "Option::is_none")]
     pub kube_virt_vm_address_persistence: Option<String>,
-    /// How many seconds an address that was given back is nobody's.
+    /// How many seconds a released address cools down before it is assigned again.
     #[serde(default, rename = "ipCooldownSeconds", skip_serializing_if = "is_zero")]
     pub ip_cooldown_seconds: u64,
-    /// What we do not know: kept as it is.
+    /// Unknown fields.
     #[serde(flatten)]
     pub unknown: Unknown,
 }
@@ -46,17 +46,14 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Calico's own rules, which it checks when it reads them too.
+    /// Checks Calico's rules, which Calico checks too when it reads the record.
     pub fn validate(&self) -> Result<(), Error> {
         let why = if !self.strict_affinity && !self.auto_allocate_blocks {
-            "without strict affinity, nodes must be allowed to claim blocks".to_owned()
+            "without strict affinity, nodes must be allowed to allocate blocks".to_owned()
         } else if self.max_blocks_per_host > 0 && !self.strict_affinity {
             format!("a limit of {} blocks needs strict affinity", self.max_blocks_per_host)
-        } else if self.ip_cooldown_seconds > LONGEST_COOLDOWN {
-            format!(
-                "addresses may cool down for {LONGEST_COOLDOWN} s, not for {} s",
-                self.ip_cooldown_seconds
-            )
+        } else if self.ip_cooldown_seconds > MAX_COOLDOWN {
+            format!("the cooldown must be at most {MAX_COOLDOWN} s, not {} s", self.ip_cooldown_seconds)
         } else {
             return Ok(());
         };
@@ -91,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_absent_is_false_except_when_all_is_absent() {
+    fn absent_fields_are_false_unless_the_record_is_absent() {
         let text = br#"{"strict_affinity":true,"kubeVirtVMAddressPersistence":"Enabled","later":1}"#;
         let config = Config::decode(text).unwrap();
         assert!(config.strict_affinity && !config.auto_allocate_blocks);
@@ -100,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_would_starve_pods_are_refused() {
+    fn settings_without_addresses_for_pods_are_rejected() {
         let with = |strict, auto, blocks, cooldown| {
             let config = Config {
                 strict_affinity: strict,

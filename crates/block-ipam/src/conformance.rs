@@ -1,7 +1,7 @@
-//! What every store must do: one suite for all of them.
+//! The conformance suite of all stores.
 //!
-//! A store's own tests call [`run`] with a function that opens the *same* store again and again, each time as another client of it
-//! would: another connection, another process.
+//! A store's tests call [`run`] with a function that opens the *same* store as a new client each time: another connection, or
+//! another process.
 
 mod following;
 mod sample;
@@ -11,46 +11,44 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
-use crate::store::{Revision, Store, StoreError};
+use crate::store::{Revision, StoreError};
 use crate::timestamp::Timestamp;
 use crate::{AffinityOwner, Allocator, Config, Error, Pool, Release, Request, Rules};
+pub use sample::Open;
 use sample::Sample;
 
-/// Opens the store as one more client of it.
-pub type Open<'a> = &'a (dyn Fn() -> Box<dyn Store + Send> + Sync);
-
-/// Runs the whole suite on a store that keeps any value under any key, and panics where it does not do what it must. The store must be
-/// empty, and is empty afterwards.
+/// Runs the whole suite on a store of arbitrary keys and values. Panics on a failure. The store must be empty, and is empty
+/// afterwards.
 pub fn run(open: Open<'_>) {
-    questions(open, &sample::PLAIN);
-    of_many_writers_one_wins(open, &sample::PLAIN);
-    counting_together_loses_nothing(open, &sample::PLAIN);
-    the_same_value_again_is_another_state(open);
-    a_list_is_a_prefix_in_order(open);
-    any_bytes_and_any_key_are_kept(open);
+    basic_operations(open, &sample::PLAIN);
+    one_of_many_writers_wins(open, &sample::PLAIN);
+    concurrent_counting_loses_nothing(open, &sample::PLAIN);
+    an_unchanged_value_gets_a_new_revision(open);
+    lists_are_sorted_and_filtered_by_prefix(open);
+    arbitrary_keys_and_values_are_kept(open);
     run_on_records(open);
 }
 
-/// Runs what a store must do that keeps nothing but Calico's records: each key has its kind, and each kind its form.
+/// Runs the part of the suite for stores that keep only Calico's records, such as the Kubernetes API.
 pub fn run_on_records(open: Open<'_>) {
-    sample::RECORDS.iter().for_each(|sample| questions(open, sample));
-    of_many_writers_one_wins(open, &sample::HANDLE);
-    counting_together_loses_nothing(open, &sample::BLOCK);
-    a_key_that_comes_and_goes_is_one_makers_at_a_time(open, &sample::AFFINITY);
-    records_are_listed_by_their_keys(open);
-    following::what_others_write_is_heard(open, &sample::BLOCK, &sample::HANDLE);
-    following::what_others_write_is_heard(open, &sample::AFFINITY, &sample::BLOCK);
-    following::what_others_write_is_heard(open, &sample::POOL, &sample::BLOCK);
+    sample::RECORDS.iter().for_each(|sample| basic_operations(open, sample));
+    one_of_many_writers_wins(open, &sample::HANDLE);
+    concurrent_counting_loses_nothing(open, &sample::BLOCK);
+    a_key_has_one_creator_at_a_time(open, &sample::AFFINITY);
+    records_are_listed_by_key(open);
+    following::changes_of_other_clients_are_reported(open, &sample::BLOCK, &sample::HANDLE);
+    following::changes_of_other_clients_are_reported(open, &sample::AFFINITY, &sample::BLOCK);
+    following::changes_of_other_clients_are_reported(open, &sample::POOL, &sample::BLOCK);
     a_large_block_is_kept(open);
-    pods_come_and_go(open);
-    nodes_at_once_never_share_an_address(open);
+    pods_start_and_stop(open);
+    concurrent_nodes_never_share_an_address(open);
     empty(open);
 }
 
-fn questions(open: Open<'_>, sample: &Sample) {
-    a_value_is_what_was_put(open, sample);
+fn basic_operations(open: Open<'_>, sample: &Sample) {
+    a_value_is_read_as_written(open, sample);
     a_key_is_created_once(open, sample);
-    a_write_that_comes_too_late_is_refused(open, sample);
+    a_stale_write_is_refused(open, sample);
     a_revision_is_never_used_twice(open, sample);
 }
 
@@ -62,7 +60,7 @@ fn empty(open: Open<'_>) {
     assert_eq!(store.list("").expect("a list of everything"), []);
 }
 
-fn a_value_is_what_was_put(open: Open<'_>, sample: &Sample) {
+fn a_value_is_read_as_written(open: Open<'_>, sample: &Sample) {
     let (one, other, key) = (open(), open(), (sample.key)(0));
     assert_eq!(one.get(&key).expect("nothing"), None);
     let first = one.create(&key, &sample.value(1)).expect("create");
@@ -85,7 +83,7 @@ fn a_key_is_created_once(open: Open<'_>, sample: &Sample) {
     empty(open);
 }
 
-fn a_write_that_comes_too_late_is_refused(open: Open<'_>, sample: &Sample) {
+fn a_stale_write_is_refused(open: Open<'_>, sample: &Sample) {
     let (one, other, key) = (open(), open(), (sample.key)(0));
     let (changed, missing) =
         (Err(StoreError::Changed { key: key.clone() }), Err(StoreError::Missing { key: key.clone() }));
@@ -102,7 +100,7 @@ fn a_write_that_comes_too_late_is_refused(open: Open<'_>, sample: &Sample) {
     empty(open);
 }
 
-/// A value that is put again after a deletion is another state: else a sleeper would take one for the other.
+/// A key that is created again after a deletion has a new revision: otherwise a suspended client would mistake it for the old one.
 fn a_revision_is_never_used_twice(open: Open<'_>, sample: &Sample) {
     let (store, key, value) = (open(), (sample.key)(0), sample.value(1));
     let mut last = None;
@@ -122,7 +120,7 @@ fn a_revision_is_never_used_twice(open: Open<'_>, sample: &Sample) {
     empty(open);
 }
 
-fn the_same_value_again_is_another_state(open: Open<'_>) {
+fn an_unchanged_value_gets_a_new_revision(open: Open<'_>) {
     let store = open();
     let made = store.create("/a", b"same").expect("create");
     let same = store.update("/a", b"same", made).expect("update");
@@ -131,7 +129,7 @@ fn the_same_value_again_is_another_state(open: Open<'_>) {
     empty(open);
 }
 
-fn a_list_is_a_prefix_in_order(open: Open<'_>) {
+fn lists_are_sorted_and_filtered_by_prefix(open: Open<'_>) {
     let store = open();
     for key in ["/x/b", "/x/a", "/x/a/deep", "/x", "/xy", "/y/a", "/x/ä", "/x/%", "/x/_"] {
         store.create(key, key.as_bytes()).expect("create");
@@ -141,18 +139,18 @@ fn a_list_is_a_prefix_in_order(open: Open<'_>) {
     };
     assert_eq!(keys("/x/"), ["/x/%", "/x/_", "/x/a", "/x/a/deep", "/x/b", "/x/ä"]);
     assert_eq!(keys("/x/a"), ["/x/a", "/x/a/deep"]);
-    assert_eq!(keys("/x/%"), ["/x/%"], "a prefix is no pattern");
-    assert_eq!(keys("/X"), Vec::<String>::new(), "letters have their case");
+    assert_eq!(keys("/x/%"), ["/x/%"], "a prefix is not a pattern");
+    assert_eq!(keys("/X"), Vec::<String>::new(), "keys are case-sensitive");
     assert_eq!(keys("").len(), 9);
     for prefix in ["", "/x", "/x/", "/x/a", "/X"] {
-        assert_eq!(store.keys(prefix).expect("keys"), keys(prefix), "keys are those of a list");
+        assert_eq!(store.keys(prefix).expect("keys"), keys(prefix), "keys and list agree");
     }
     let entry = &store.list("/y").expect("list")[0];
-    assert_eq!(Some(entry), store.get("/y/a").expect("get").as_ref(), "a list tells what get tells");
+    assert_eq!(Some(entry), store.get("/y/a").expect("get").as_ref(), "list and get agree");
     empty(open);
 }
 
-fn any_bytes_and_any_key_are_kept(open: Open<'_>) {
+fn arbitrary_keys_and_values_are_kept(open: Open<'_>) {
     let store = open();
     let large: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
     for (key, value) in
@@ -165,7 +163,7 @@ fn any_bytes_and_any_key_are_kept(open: Open<'_>) {
     empty(open);
 }
 
-fn of_many_writers_one_wins(open: Open<'_>, sample: &Sample) {
+fn one_of_many_writers_wins(open: Open<'_>, sample: &Sample) {
     const WRITERS: usize = 4;
     for round in 0..5 {
         let barrier = Barrier::new(WRITERS);
@@ -184,12 +182,12 @@ fn of_many_writers_one_wins(open: Open<'_>, sample: &Sample) {
             let writers: Vec<_> = (0..WRITERS).map(|number| scope.spawn(write(number))).collect();
             writers.into_iter().map(|writer| writer.join().expect("a writer")).filter(|won| *won).count()
         });
-        assert_eq!(won, 1, "of {WRITERS} who create a key, one does");
+        assert_eq!(won, 1, "one of {WRITERS} writers creates the key");
         empty(open);
     }
 }
 
-fn counting_together_loses_nothing(open: Open<'_>, sample: &Sample) {
+fn concurrent_counting_loses_nothing(open: Open<'_>, sample: &Sample) {
     const CLIENTS: usize = 3;
     const TIMES: usize = 15;
     let (first, key) = (open(), (sample.key)(0));
@@ -216,8 +214,8 @@ fn counting_together_loses_nothing(open: Open<'_>, sample: &Sample) {
     empty(open);
 }
 
-/// A deletion that takes a store two steps happens at one moment all the same.
-fn a_key_that_comes_and_goes_is_one_makers_at_a_time(open: Open<'_>, sample: &Sample) {
+/// A deletion is atomic, even if a store needs two steps.
+fn a_key_has_one_creator_at_a_time(open: Open<'_>, sample: &Sample) {
     const CLIENTS: usize = 3;
     const TIMES: usize = 8;
     let (key, is_held) = ((sample.key)(0), AtomicBool::new(false));
@@ -229,11 +227,11 @@ fn a_key_that_comes_and_goes_is_one_makers_at_a_time(open: Open<'_>, sample: &Sa
                 while done < TIMES {
                     match store.create(key, &sample.value(done)) {
                         Ok(revision) => {
-                            assert!(!is_held.swap(true, Ordering::SeqCst), "two have made it");
-                            let entry = store.get(key).expect("get").expect("what was just made");
+                            assert!(!is_held.swap(true, Ordering::SeqCst), "two clients have created it");
+                            let entry = store.get(key).expect("get").expect("the new key");
                             assert_eq!((entry.revision, sample.number(&entry.value)), (revision, done));
                             is_held.store(false, Ordering::SeqCst);
-                            store.delete(key, revision).expect("nobody else touches it");
+                            store.delete(key, revision).expect("no other client changes it");
                             done += 1;
                         }
                         Err(StoreError::Exists { .. }) => {}
@@ -247,7 +245,7 @@ fn a_key_that_comes_and_goes_is_one_makers_at_a_time(open: Open<'_>, sample: &Sa
     empty(open);
 }
 
-fn records_are_listed_by_their_keys(open: Open<'_>) {
+fn records_are_listed_by_key(open: Open<'_>) {
     let store = open();
     let affinities = [
         "/calico/ipam/v2/host/node1/ipv4/block/10.0.0.0-32",
@@ -276,14 +274,14 @@ fn records_are_listed_by_their_keys(open: Open<'_>) {
     for prefix in
         ["", "/calico/ipam/v2/assignment/", "/calico/ipam/v2/assignment/ipv4/", "/calico/ipam/v2/handle/"]
     {
-        assert_eq!(store.keys(prefix).expect("keys"), keys(prefix), "keys are those of a list");
+        assert_eq!(store.keys(prefix).expect("keys"), keys(prefix), "keys and list agree");
     }
     assert_eq!(store.keys("/calico/ipam/v2/assignment/ipv6/"), Ok(vec![]));
     let all = keys("");
     assert_eq!(all.len(), affinities.len() + others().count());
     assert!(all.is_sorted(), "{all:?}");
     for entry in store.list("").expect("list") {
-        assert_eq!(Some(&entry), store.get(&entry.key).expect("get").as_ref(), "a list tells what get tells");
+        assert_eq!(Some(&entry), store.get(&entry.key).expect("get").as_ref(), "list and get agree");
     }
     empty(open);
 }
@@ -301,8 +299,8 @@ fn now() -> Timestamp {
     Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
 }
 
-/// The life of two pods on two nodes, with the records that Calico would see.
-fn pods_come_and_go(open: Open<'_>) {
+/// Two pods on two nodes start and stop. The records are Calico's.
+fn pods_start_and_stop(open: Open<'_>) {
     let store = open();
     let allocator = Allocator::new(&*store, now);
     allocator
@@ -328,12 +326,12 @@ fn pods_come_and_go(open: Open<'_>) {
 
     let other = open();
     let theirs = Allocator::new(&*other, now);
-    let taken =
+    let conflict =
         theirs.assign_address(&rules, &Request::new(AffinityOwner::host("node2"), "net.two"), address.addr());
-    assert!(matches!(taken, Err(Error::Taken { .. })), "{taken:?}");
+    assert!(matches!(conflict, Err(Error::Taken { .. })), "{conflict:?}");
     let second =
         theirs.assign(&rules, &Request::new(AffinityOwner::host("node2"), "net.two")).expect("an address");
-    assert_ne!(second.addresses[0].trunc(), block, "another node has another block");
+    assert_ne!(second.addresses[0].trunc(), block, "another node gets another block");
     let stale = Release { handle: Some("net.two".into()), ..Release::of(address.addr()) };
     assert!(matches!(theirs.release(&rules, &[stale]), Err(Error::Stale { .. })));
     assert_eq!(theirs.release(&rules, &[Release::of(second.addresses[0].addr())]), Ok(vec![]));
@@ -346,7 +344,7 @@ fn pods_come_and_go(open: Open<'_>) {
     empty(open);
 }
 
-fn nodes_at_once_never_share_an_address(open: Open<'_>) {
+fn concurrent_nodes_never_share_an_address(open: Open<'_>) {
     const NODES: usize = 3;
     const PODS: usize = 6;
     let store = open();
@@ -390,7 +388,7 @@ mod tests {
     use crate::store::Memory;
 
     #[test]
-    fn memory_does_what_every_store_must() {
+    fn memory_passes_the_suite() {
         let memory = Arc::new(Memory::new());
         run(&|| Box::new(Arc::clone(&memory)));
     }

@@ -1,4 +1,4 @@
-//! Why blocks cannot be had, or not be given back.
+//! Errors of block IPAM.
 
 use std::net::IpAddr;
 
@@ -7,21 +7,21 @@ use ipnet::IpNet;
 use crate::selector::SelectorError;
 use crate::store::StoreError;
 
-/// What went wrong with blocks. Where Calico has a well-known text, ours begins with the same words.
+/// Why an operation failed. Where Calico has a well-known text, this one begins with the same words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The store said no.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A record that makes no sense.
-    #[error("{key} makes no sense: {why}")]
+    /// A record is malformed.
+    #[error("{key} is malformed: {why}")]
     Malformed {
         /// Its key.
         key: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A selector of a pool that makes no sense.
+    /// A selector of a pool is invalid.
     #[error("IP pool {pool}: {why}")]
     Selector {
         /// The pool.
@@ -29,42 +29,42 @@ pub enum Error {
         /// What is wrong.
         why: SelectorError,
     },
-    /// No pool is there for this node.
+    /// No pool is available for this node.
     #[error("no configured Calico pools for node {node}: none of {pools} enabled {family} pools {why}")]
     NoPool {
         /// The node.
         node: String,
         /// `IPv4` or `IPv6`.
         family: &'static str,
-        /// How many pools there are.
+        /// The number of enabled pools.
         pools: usize,
-        /// What they lack.
+        /// The condition that none of them meets.
         why: String,
     },
-    /// A pool that was asked for is not there.
+    /// A requested pool does not exist.
     #[error("the given pool ({pool}) does not exist, is disabled, or is not {family}")]
     UnknownPool {
-        /// Its name or CIDR, as it was asked for.
+        /// Its name or CIDR, as requested.
         pool: String,
         /// `IPv4` or `IPv6`.
         family: &'static str,
     },
-    /// Blocks are there, but not for this node.
+    /// The node has as many blocks as it may have.
     #[error("limit of {limit} blocks reached for this node")]
     BlockLimit {
         /// maxBlocksPerHost.
         limit: usize,
     },
-    /// Nothing is left of the node's own blocks and no other may be used.
+    /// The node's own blocks are full, and no other may be used.
     #[error("No more free affine blocks and strict affinity enabled")]
     StrictAffinity,
-    /// Every block is taken and full.
+    /// All blocks are taken and full.
     #[error("No Free Blocks: every address of {pools} is in use, cooling down or reserved")]
     Full {
-        /// The pools that were looked at.
+        /// The pools.
         pools: String,
     },
-    /// Somebody has this address.
+    /// The address is in use.
     #[error("Address already assigned in block: {ip} belongs to {holder}")]
     Taken {
         /// The address.
@@ -72,15 +72,15 @@ pub enum Error {
         /// Its handle.
         holder: String,
     },
-    /// The address is in no pool that may give it.
+    /// The address is in no pool that allows its use.
     #[error("{ip} is not in an enabled IP pool that allows {allowed}")]
     OutsideOfPools {
         /// The address.
         ip: IpAddr,
-        /// What it is wanted for.
+        /// The use.
         allowed: &'static str,
     },
-    /// The address changed hands since the caller looked.
+    /// The address has another holder than the caller expects.
     #[error("{ip} is not released: {why}")]
     Stale {
         /// The address.
@@ -88,63 +88,63 @@ pub enum Error {
         /// What differs.
         why: String,
     },
-    /// The block belongs to somebody else.
+    /// The block belongs to another owner.
     #[error("block {block} belongs to {holder}")]
     NotOwner {
         /// The block.
         block: IpNet,
-        /// Whose it is.
+        /// The owner.
         holder: String,
     },
-    /// The block cannot be given up.
+    /// The block has addresses in use.
     #[error("block {block} is not empty")]
     NotEmpty {
         /// The block.
         block: IpNet,
     },
-    /// Blocks of another size are there already.
+    /// An existing block of another size overlaps.
     #[error("block {block} overlaps with {other}, which has another size")]
     Overlap {
-        /// The block that was wanted.
+        /// The requested block.
         block: IpNet,
-        /// The one that is there.
+        /// The existing block.
         other: IpNet,
     },
-    /// A setting that makes no sense.
-    #[error("these settings make no sense: {why}")]
+    /// Invalid settings.
+    #[error("invalid settings: {why}")]
     Settings {
         /// Why.
         why: String,
     },
-    /// Others were always faster.
+    /// Other clients were faster in every attempt.
     #[error("Max retries hit - excessive concurrent IPAM requests ({what})")]
     Busy {
-        /// What was tried.
+        /// The operation.
         what: String,
     },
 }
 
 impl Error {
-    /// What to do about it.
+    /// A hint for the administrator.
     pub fn hint(&self) -> &'static str {
         match self {
             Error::Store(error) => error.hint(),
             Error::Malformed { .. } => {
-                "look at the record with the store's own tool, and repair or remove it"
+                "inspect the record with the store's own tool, and repair or delete it"
             }
             Error::Selector { .. } => "correct nodeSelector or namespaceSelector of the pool",
             Error::NoPool { .. } => {
-                "enable a pool, or look at its nodeSelector, namespaceSelector and allowedUses"
+                "enable a pool, or check its nodeSelector, namespaceSelector and allowedUses"
             }
             Error::UnknownPool { .. } => "name an enabled pool of the right family, by name or CIDR",
             Error::BlockLimit { .. } => {
                 "raise maxBlocksPerHost (podwire ipam configure), or make blocks larger"
             }
             Error::StrictAffinity => "add a pool, or allow borrowing (podwire ipam configure)",
-            Error::Full { .. } => "add a pool; podwire ipam check finds addresses that nobody uses",
+            Error::Full { .. } => "add a pool; podwire ipam check finds leaked addresses",
             Error::Taken { .. } => "choose another address",
             Error::OutsideOfPools { .. } => "choose an address of an enabled pool",
-            Error::Stale { .. } => "look again: the address was given to somebody else meanwhile",
+            Error::Stale { .. } => "check again: the address was assigned to another holder meanwhile",
             Error::NotOwner { .. } | Error::NotEmpty { .. } => "release its addresses first",
             Error::Overlap { .. } => "a pool's block size was changed: drain the old blocks first",
             Error::Settings { .. } => {
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// Whether it says that somebody else was faster: read again and think again.
+    /// Whether another client was faster. The caller must read again.
     pub(super) fn is_conflict(&self) -> bool {
         matches!(self, Error::Store(error) if error.is_conflict())
     }

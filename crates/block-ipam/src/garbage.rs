@@ -1,9 +1,10 @@
-//! Who has an address although he is gone. Pure: what there is in the store and who there is in the cluster come in, and what to give back
-//! comes out.
+//! Finds leaked addresses. Pure: the input is a snapshot of the store and an inventory of the cluster; the output is what to
+//! release.
 //!
-//! An address is *leaked* if its pod is gone, is over, runs on another node, or has another address by now; or if it is a node's own (a
-//! tunnel's end, its stock) and the node is gone. Whoever cannot be told from the record is left alone. One look is not enough: a
-//! leak is confirmed when every look since the grace period began has found it.
+//! An address is *leaked* if its pod does not exist, has finished, runs on another node, or has another address; or if it
+//! belongs to a node itself (a tunnel address, its warm pool) and the node does not exist. If a record does not identify the
+//! holder, the address is kept. One observation is not enough: a leak is confirmed when every observation of a grace period
+//! has found it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,52 +12,53 @@ use std::time::Duration;
 
 use super::{AffinityOwner, Allocation, Attribute, Handle, Problem, Rules, StoreSnapshot};
 
-/// Who there is in the cluster.
+/// The nodes and pods of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     /// Nodes, by name.
     pub nodes: BTreeSet<String>,
-    /// Objects in the store of nodes that are gone: the name, and the node of Kubernetes that it was.
+    /// Node objects in the store whose Kubernetes node does not exist: the object's name and the Kubernetes name.
     pub orphans: BTreeSet<(String, String)>,
     /// Pods, by namespace and name.
     pub pods: BTreeMap<(String, String), Pod>,
-    /// What Kubernetes calls the nodes that the store has objects of, where the object says it.
+    /// The Kubernetes names of the store's Node objects.
     names: BTreeMap<String, String>,
 }
 
-/// What is known of a pod.
+/// A pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Where it runs; empty if nobody has decided yet.
+    /// Its node; empty if it is not scheduled yet.
     pub node: String,
-    /// Its addresses; none before its network is up.
+    /// Its addresses; empty before its network is set up.
     pub ips: Vec<IpAddr>,
-    /// Whether it has ended for good.
+    /// Whether it has succeeded or failed.
     pub is_finished: bool,
 }
 
 impl Pod {
-    /// Forgets its addresses that are of no pool: of a pod whose first network is another's, Kubernetes tells those, and nothing of ours.
+    /// Removes addresses that are in no pool. If another plugin provides the pod's primary network, Kubernetes reports its
+    /// addresses and not ours.
     pub fn retain_pool_addresses(&mut self, rules: &Rules) {
         self.ips.retain(|ip| rules.pools.iter().any(|pool| pool.cidr().contains(ip)));
     }
 }
 
-/// An address whose owner is gone.
+/// A leaked address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leak {
     /// The address.
     pub ip: IpAddr,
     /// Its handle.
     pub handle: String,
-    /// The block's number when it was given; 0 if it was not written down.
+    /// The block's sequence number at the assignment; 0 if unknown.
     pub sequence: u64,
-    /// Who had it.
+    /// Its holder.
     pub holder: Holder,
 }
 
 impl Leak {
-    /// All that a node and those on it have, pods or not, as if they were gone. A virtual machine keeps its address from node to node.
+    /// All addresses of a node and its pods and containers. A virtual machine keeps its address when it moves to another node.
     pub(super) fn of_node(snapshot: &StoreSnapshot, node: &str) -> Vec<Leak> {
         let leak = |Allocation { ip, sequence, attribute, .. }: Allocation<'_>| {
             let handle = attribute.handle()?.to_owned();
@@ -71,7 +73,7 @@ impl Leak {
     }
 }
 
-/// Who has an address, as the block tells it.
+/// The holder of an address, from the block's attributes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// A pod.
@@ -80,31 +82,31 @@ pub enum Holder {
         namespace: String,
         /// Its name.
         name: String,
-        /// The node that it ran on; empty if it was not written down.
+        /// Its node; empty if unknown.
         node: String,
     },
-    /// A node itself: a tunnel's end, or what it has in stock.
+    /// A node itself: a tunnel address, or its warm pool.
     Node(String),
-    /// A container that is no pod.
+    /// A container that is not a pod.
     Container {
-        /// The node that it ran on.
+        /// Its node.
         node: String,
     },
 }
 
 impl Holder {
-    /// Reads it from what stands beside an address. None if it does not say, or belongs to something that is neither.
+    /// The holder from an address's attribute. `None` if it is unknown or neither a pod nor a node.
     fn of(attribute: &Attribute) -> Option<Holder> {
-        let known = |key: &str| attribute.secondary.get(key).filter(|value| !value.is_empty()).cloned();
+        let value = |key: &str| attribute.secondary.get(key).filter(|text| !text.is_empty()).cloned();
         if let Some(node) = Handle::node_of(attribute.handle()?) {
             return Some(Holder::Node(node.to_owned()));
         }
-        // A virtual machine keeps its address from pod to pod.
-        if attribute.secondary.keys().any(|key| key.starts_with("vm")) || known("type").is_some() {
+        // A virtual machine keeps its address when its pod changes.
+        if attribute.secondary.keys().any(|key| key.starts_with("vm")) || value("type").is_some() {
             return None;
         }
-        let node = known("node").unwrap_or_default();
-        Some(Holder::Pod { namespace: known("namespace")?, name: known("pod")?, node })
+        let node = value("node").unwrap_or_default();
+        Some(Holder::Pod { namespace: value("namespace")?, name: value("pod")?, node })
     }
 
     /// The node.
@@ -114,8 +116,8 @@ impl Holder {
         }
     }
 
-    /// Whether nobody uses the address, by what there is of the pod, if its node is called so in Kubernetes. (What there is of a node is not
-    /// asked here.)
+    /// Whether the pod does not use the address any more. `node` is the holder's node by its Kubernetes name. (Nodes are
+    /// checked elsewhere.)
     pub fn has_released(&self, node: &str, ip: IpAddr, pod: Option<&Pod>) -> bool {
         let (Holder::Pod { .. }, Some(pod)) = (self, pod) else { return true };
         let is_elsewhere = !node.is_empty() && !pod.node.is_empty() && pod.node != node;
@@ -124,23 +126,23 @@ impl Holder {
 }
 
 impl Inventory {
-    /// Takes in the nodes that the store has objects of, when those of Kubernetes are known. One that names a node of Kubernetes is there as
-    /// long as that is; of others the object is all that can be known. A Kubernetes without nodes is one that nobody could tell about.
+    /// Adds the store's Node objects, after the Kubernetes nodes. An object with a Kubernetes name exists as long as that node;
+    /// without one, the object itself counts. An inventory without Kubernetes nodes is not trusted.
     pub fn add_node_objects(&mut self, objects: Vec<(String, Option<String>)>) {
         if self.nodes.is_empty() {
             return;
         }
         let named = |(name, node): &(String, Option<String>)| Some((name.clone(), node.clone()?));
         self.names = objects.iter().filter_map(named).collect();
-        let (there, gone): (Vec<_>, Vec<_>) = objects
+        let (existing, gone): (Vec<_>, Vec<_>) = objects
             .into_iter()
             .partition(|(_, node)| node.as_ref().is_none_or(|node| self.nodes.contains(node)));
-        self.nodes.extend(there.into_iter().map(|(name, _)| name));
+        self.nodes.extend(existing.into_iter().map(|(name, _)| name));
         let orphans = gone.into_iter().filter_map(|(name, node)| Some((name, node?)));
         self.orphans = orphans.filter(|(name, _)| !self.nodes.contains(name)).collect();
     }
 
-    /// What Kubernetes calls a node.
+    /// The Kubernetes name of a node.
     pub fn kubernetes_name<'a>(&'a self, node: &'a str) -> &'a str {
         self.names.get(node).map_or(node, String::as_str)
     }
@@ -158,16 +160,16 @@ impl Inventory {
                 holder.has_released(self.kubernetes_name(node), allocation.ip, self.pod(holder))
             }
             Holder::Node(node) => !self.nodes.contains(node),
-            // Nobody knows.
+            // Kubernetes does not know it.
             Holder::Container { .. } => false,
         }
     }
 
-    /// All leaks: a handle's addresses, if every one of them is leaked.
+    /// All leaks. A handle's addresses are leaked only if all of them are.
     pub fn leaks(&self, snapshot: &StoreSnapshot) -> Vec<Leak> {
         let all = || snapshot.blocks().flat_map(|block| block.allocations().filter(is_used));
         let mut leaked: BTreeMap<&str, Vec<Leak>> = BTreeMap::new();
-        let (mut kept, mut living) = (BTreeSet::new(), BTreeSet::new());
+        let (mut kept, mut living_containers) = (BTreeSet::new(), BTreeSet::new());
         for allocation in all() {
             let Some(handle) = allocation.attribute.handle() else { continue };
             match Holder::of(allocation.attribute) {
@@ -178,13 +180,14 @@ impl Inventory {
                 }
                 _ => {
                     kept.insert(handle);
-                    living.insert(container(handle));
+                    living_containers.insert(container(handle));
                 }
             }
         }
-        // A pod's second interface has an address that Kubernetes does not tell. It is the same container's as the first.
-        let is_alive =
-            |leak: &Leak| living.contains(container(&leak.handle)) && self.pod(&leak.holder).is_some();
+        // Kubernetes does not report the address of a pod's second interface. It has the same container as the first.
+        let is_alive = |leak: &Leak| {
+            living_containers.contains(container(&leak.handle)) && self.pod(&leak.holder).is_some()
+        };
         leaked.retain(|handle, leaks| !kept.contains(handle) && !leaks.iter().any(is_alive));
         leaked.into_values().flatten().collect()
     }
@@ -199,45 +202,45 @@ fn container(handle: &str) -> &str {
     handle.rsplit_once('.').map_or(handle, |(_, container)| container)
 }
 
-/// What was found, and since when by every look.
+/// Findings, with the time of the first observation that has found them without interruption.
 #[derive(Clone, Debug)]
-struct Suspicions<T>(BTreeMap<T, Duration>);
+struct Findings<T>(BTreeMap<T, Duration>);
 
-impl<T: Ord + Clone> Suspicions<T> {
-    /// Takes in what a look at `now` has found. Returns what was found before, and by every look since then, for as long as `grace` says.
+impl<T: Ord + Clone> Findings<T> {
+    /// Takes in the findings at `now`. Returns those that every observation of their grace period has found.
     fn confirm(&mut self, now: Duration, found: Vec<T>, grace: impl Fn(&T) -> Duration) -> Vec<T> {
         let before = std::mem::take(&mut self.0);
         for one in found {
             let since = before.get(&one).copied().unwrap_or(now);
             self.0.insert(one, since);
         }
-        let lasts = |one: &T, since: Duration| before.contains_key(one) && now >= since + grace(one);
-        self.0.iter().filter(|(one, since)| lasts(one, **since)).map(|(one, _)| one.clone()).collect()
+        let is_confirmed = |one: &T, since: Duration| before.contains_key(one) && now >= since + grace(one);
+        self.0.iter().filter(|(one, since)| is_confirmed(one, **since)).map(|(one, _)| one.clone()).collect()
     }
 }
 
-/// Remembers what it has found, from look to look.
+/// Confirms findings over several observations.
 #[derive(Clone, Debug)]
 pub struct Collector {
     grace: Duration,
-    leaks: Suspicions<Leak>,
-    nodes: Suspicions<String>,
-    orphans: Suspicions<(String, String)>,
-    problems: Suspicions<Problem>,
+    leaks: Findings<Leak>,
+    nodes: Findings<String>,
+    orphans: Findings<(String, String)>,
+    problems: Findings<Problem>,
 }
 
-/// What is to be done.
+/// Confirmed garbage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Garbage {
-    /// Addresses to give back.
+    /// Addresses to release.
     pub leaks: Vec<Leak>,
-    /// Nodes that are gone, whose blocks are to be given up.
+    /// Deleted nodes whose blocks are to be released.
     pub nodes: Vec<String>,
-    /// Objects of nodes that are gone, to be deleted: the name, and the node of Kubernetes that it was.
+    /// Node objects to delete: the object's name and the Kubernetes name.
     pub orphans: Vec<(String, String)>,
     /// Records to repair.
     pub problems: Vec<Problem>,
-    /// How many addresses are suspected of being leaked, those included.
+    /// The number of leaked addresses, confirmed or not.
     pub suspects: usize,
 }
 
@@ -246,15 +249,15 @@ impl Collector {
     pub fn new(grace: Duration) -> Collector {
         Collector {
             grace,
-            leaks: Suspicions(BTreeMap::new()),
-            nodes: Suspicions(BTreeMap::new()),
-            orphans: Suspicions(BTreeMap::new()),
-            problems: Suspicions(BTreeMap::new()),
+            leaks: Findings(BTreeMap::new()),
+            nodes: Findings(BTreeMap::new()),
+            orphans: Findings(BTreeMap::new()),
+            problems: Findings(BTreeMap::new()),
         }
     }
 
-    /// Looks at what there is. `now` is told by a clock that never goes back. The inventory must be taken after the snapshot: a pod is there
-    /// before it has an address.
+    /// Takes in an observation. `now` is monotonic. The inventory must be read after the snapshot, because a pod object exists
+    /// before the pod has an address.
     pub fn find_garbage(
         &mut self,
         now: Duration,
@@ -262,28 +265,29 @@ impl Collector {
         rules: &Rules,
         inventory: &Inventory,
     ) -> Garbage {
-        // A cluster without nodes is one that nobody could tell about.
+        // An inventory without nodes is not trusted.
         if inventory.nodes.is_empty() {
             return Garbage::default();
         }
         let leaks = inventory.leaks(snapshot);
         let suspects = leaks.len();
-        let gone = |name: &str| !inventory.nodes.contains(name);
-        // A pod and its node that are both gone will not come back. What a node has for itself, it may use for as long as it lives, whatever
-        // became of its object.
+        let is_gone = |name: &str| !inventory.nodes.contains(name);
+        // A pod whose node is gone too does not come back. A node may use its own addresses as long as it runs, even if its
+        // object was deleted.
         let grace = self.grace;
-        let patience = |leak: &Leak| match &leak.holder {
-            Holder::Pod { node, .. } if !node.is_empty() && gone(node) => Duration::ZERO,
+        let grace_of = |leak: &Leak| match &leak.holder {
+            Holder::Pod { node, .. } if !node.is_empty() && is_gone(node) => Duration::ZERO,
             _ => grace,
         };
-        let absent = snapshot.nodes().into_iter().filter(|node| gone(node)).map(String::from).collect();
+        let absent_nodes =
+            snapshot.nodes().into_iter().filter(|node| is_gone(node)).map(String::from).collect();
         let is_of_absent =
-            |problem: &Problem| matches!(problem.owner(), Some(AffinityOwner::Host(name)) if gone(name));
+            |problem: &Problem| matches!(problem.owner(), Some(AffinityOwner::Host(name)) if is_gone(name));
         let problems =
             snapshot.problems(rules).into_iter().filter(|problem| !is_of_absent(problem)).collect();
         Garbage {
-            leaks: self.leaks.confirm(now, leaks, patience),
-            nodes: self.nodes.confirm(now, absent, |_| grace),
+            leaks: self.leaks.confirm(now, leaks, grace_of),
+            nodes: self.nodes.confirm(now, absent_nodes, |_| grace),
             orphans: self.orphans.confirm(now, inventory.orphans.iter().cloned().collect(), |_| grace),
             problems: self.problems.confirm(now, problems, |_| grace),
             suspects,

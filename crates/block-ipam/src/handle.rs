@@ -1,4 +1,4 @@
-//! The way back from a container to its blocks.
+//! Handles: from a container to its blocks.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::json::{self, Unknown};
 use super::record::Value;
 
-/// What the ids of nodes' stocks begin with.
-const STOCK: &str = "podwire-stock-";
-/// What the ids of tunnels' ends have between the kind and the node.
+/// The prefix of the ids of warm pools. Agents in the field have written this name, so it stays.
+const WARM_POOL: &str = "podwire-stock-";
+/// The part of a tunnel address's id between the kind and the node.
 const TUNNEL: &str = "-tunnel-addr-";
 
-/// How many addresses each block holds for one container. It may promise too much (a node died between two writes), never
-/// too little.
+/// The number of addresses in each block for one container. It may be too high, if a node died between two writes, but never
+/// too low.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle {
     #[serde(default, deserialize_with = "json::null_is_empty")]
@@ -26,37 +26,37 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The id of a container on a network: `k8s-pod-network.<container>`.
+    /// The id for a container and a network: `k8s-pod-network.<container>`.
     pub fn id(network: &str, container: &str) -> String {
         format!("{network}.{container}")
     }
 
-    /// The id of the addresses that a node has in stock for pods to come.
+    /// The id of a node's warm pool: addresses that it holds for future pods.
     pub fn for_warm_pool(node: &str) -> String {
-        format!("{STOCK}{node}")
+        format!("{WARM_POOL}{node}")
     }
 
-    /// The node whose stock, or whose end of a tunnel (`vxlan-tunnel-addr-NODE` and its like), an id stands for.
+    /// The node of a warm pool's id or of a tunnel address's id (`vxlan-tunnel-addr-NODE` and similar).
     pub(super) fn node_of(id: &str) -> Option<&str> {
-        id.strip_prefix(STOCK).or_else(|| id.split_once(TUNNEL).map(|(_, node)| node))
+        id.strip_prefix(WARM_POOL).or_else(|| id.split_once(TUNNEL).map(|(_, node)| node))
     }
 
-    /// Whether an id stands for the end of a tunnel.
+    /// Whether an id is for a tunnel address.
     pub(super) fn is_of_tunnel(id: &str) -> bool {
         id.contains(TUNNEL)
     }
 
-    /// The id without what a migration once appended to it by mistake.
+    /// The id without the suffix that a migration of Calico once appended by mistake.
     pub(super) fn plain(id: &str) -> &str {
         id.split_once('\r').map_or(id, |(plain, _)| plain)
     }
 
-    /// The blocks, and how many addresses each holds at most.
+    /// The blocks, with the maximum number of addresses in each.
     pub fn blocks(&self) -> impl Iterator<Item = (&str, usize)> {
         self.block.iter().map(|(block, count)| (block.as_str(), *count))
     }
 
-    /// How many addresses `block` holds at most.
+    /// The maximum number of addresses in `block`.
     pub fn count(&self, block: IpNet) -> usize {
         self.block.get(&block.to_string()).copied().unwrap_or(0)
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_are_calicos_and_the_count_ends_at_nothing() {
+    fn the_bytes_are_calicos_and_counts_do_not_underflow() {
         let block: IpNet = "10.244.1.0/26".parse().unwrap();
         let mut handle = Handle::default();
         handle.add(block, 1);

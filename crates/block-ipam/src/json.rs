@@ -1,13 +1,12 @@
-//! JSON as Go writes it: whoever shares a datastore with Calico writes the same bytes for the same thing.
+//! JSON as Go writes it, so that podwire and Calico write the same bytes into a shared datastore.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Fields that we do not know: written by a newer Calico, and kept as they are.
+/// Unknown fields, written by a newer Calico. They are kept unchanged.
 pub type Unknown = Map<String, Value>;
 
-/// The value in Go's spelling: `<`, `>`, `&` and two line separators are escaped, so that JSON can stand in HTML. They occur
-/// within texts only.
+/// Encodes a value like Go: `<`, `>`, `&` and two line separators are escaped for HTML. They occur only inside of strings.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     let text = serde_json::to_string(value)?;
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
@@ -20,7 +19,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     Ok(text.chars().fold(String::new(), escape).into_bytes())
 }
 
-/// For lists and maps: Go writes `null` for one that was never made.
+/// For lists and maps: Go writes `null` for a nil slice or map.
 pub(super) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,
@@ -32,7 +31,7 @@ where
 #[cfg(test)]
 mod tests {
     #[test]
-    fn texts_are_escaped_as_go_does() {
+    fn strings_are_escaped_as_in_go() {
         let bytes = super::encode(&"a<b>&\u{2028}ä\"\u{1}").unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), r#""a\u003cb\u003e\u0026\u2028ä\"\u0001""#);
     }

@@ -1,4 +1,4 @@
-//! Calico's keys in etcd, which are ours in every store.
+//! Calico's etcd keys, which podwire uses in every store.
 
 use std::fmt;
 
@@ -8,62 +8,62 @@ use podwire_ip::IpFamily;
 
 use super::AffinityOwner;
 
-/// What the keys of blocks begin with.
+/// The prefix of blocks.
 pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
-/// What the keys of handles begin with.
+/// The prefix of handles.
 pub const HANDLES: &str = "/calico/ipam/v2/handle/";
-/// The key of the settings.
+/// The key of the IPAM configuration.
 pub const CONFIG: &str = "/calico/ipam/v2/config";
-/// What the keys of affinities begin with: those of nodes, and those of others.
+/// The prefixes of affinities: those of nodes, and those of virtual owners.
 pub const AFFINITIES: [&str; 2] = ["/calico/ipam/v2/host/", "/calico/ipam/v2/virtual/"];
-/// What the keys of pools begin with.
+/// The prefix of pools.
 pub const POOLS: &str = "/calico/resources/v3/projectcalico.org/ippools/";
-/// What the keys of reservations begin with.
+/// The prefix of reservations.
 pub const RESERVATIONS: &str = "/calico/resources/v3/projectcalico.org/ipreservations/";
-/// What the keys of Calico's objects of nodes begin with.
+/// The prefix of Calico's Node objects.
 pub const NODES: &str = "/calico/resources/v3/projectcalico.org/nodes/";
-/// What the keys of settings of BGP begin with, of its peers, and of filters for them.
+/// The prefixes of BGP configurations, peers and filters.
 pub const BGP: [&str; 3] = [
     "/calico/resources/v3/projectcalico.org/bgpconfigurations/",
     "/calico/resources/v3/projectcalico.org/bgppeers/",
     "/calico/resources/v3/projectcalico.org/bgpfilters/",
 ];
-/// What the keys of connected pods begin with.
+/// The prefix of workload endpoints.
 pub const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
-/// What the keys of profiles begin with: policies that hold for pods by a name.
+/// The prefix of profiles.
 pub const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";
 
-/// What a key speaks of. A store that keeps objects instead of keys finds them by this.
+/// A parsed key. Stores of objects, such as the Kubernetes API, map it to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A block.
     Block(IpNet),
-    /// An owner's claim to a block.
+    /// An affinity.
     Affinity(AffinityOwner, IpNet),
     /// A handle, by its id.
     Handle(String),
-    /// The settings of the cluster.
+    /// The IPAM configuration.
     Config,
     /// A pool, by its name.
     Pool(String),
     /// A reservation, by its name.
     Reservation(String),
-    /// Calico's object of a node, by its name.
+    /// A Node object, by its name.
     Node(String),
-    /// Settings of BGP, by their name.
+    /// A BGP configuration, by its name.
     BgpConfiguration(String),
-    /// A peer of BGP, by its name.
+    /// A BGP peer, by its name.
     BgpPeer(String),
-    /// A filter of BGP, by its name.
+    /// A BGP filter, by its name.
     BgpFilter(String),
-    /// A connected pod, by its namespace and the endpoint's name.
+    /// A workload endpoint, by its namespace and name.
     Endpoint(String, String),
     /// A profile, by its name.
     Profile(String),
 }
 
 impl Key {
-    /// Reads a key. Calico has others, which block IPAM does not look at.
+    /// Parses a key. Calico has other keys, which podwire does not use.
     pub fn parse(key: &str) -> Option<Key> {
         let named = |root| key.strip_prefix(root).filter(|name| !name.is_empty() && !name.contains('/'));
         if key == CONFIG {
@@ -82,8 +82,8 @@ impl Key {
         let profile = || named(PROFILES).map(|name| Key::Profile(name.into()));
         let endpoint = || {
             let (namespace, name) = key.strip_prefix(ENDPOINTS)?.split_once('/')?;
-            let sound = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
-            sound.then(|| Key::Endpoint(namespace.into(), name.into()))
+            let is_valid = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+            is_valid.then(|| Key::Endpoint(namespace.into(), name.into()))
         };
         let records = block().or_else(affinity).or_else(handle).or_else(pool).or_else(reservation);
         records.or_else(node).or_else(endpoint).or_else(profile).or_else(bgp)
@@ -114,7 +114,7 @@ pub(super) fn block(cidr: IpNet) -> String {
     format!("{BLOCKS}{}", tail(cidr))
 }
 
-/// What the keys of a family's blocks begin with.
+/// The prefix of the blocks of a family.
 pub(super) fn blocks(family: IpFamily) -> String {
     format!("{BLOCKS}ipv{}/", family.digit())
 }
@@ -124,7 +124,7 @@ pub(super) fn affinity(owner: &AffinityOwner, cidr: IpNet) -> String {
     format!("{}{}", affinities(owner), tail(cidr))
 }
 
-/// What the keys of an owner's affinities begin with.
+/// The prefix of an owner's affinities.
 pub(super) fn affinities(owner: &AffinityOwner) -> String {
     match owner {
         AffinityOwner::Host(name) => format!("{}{name}/", AFFINITIES[0]),
@@ -141,12 +141,12 @@ fn tail(cidr: IpNet) -> String {
     format!("ipv{}/block/{}-{}", IpFamily::of(cidr.addr()).digit(), cidr.addr(), cidr.prefix_len())
 }
 
-/// The block that a key of a block speaks of.
+/// Parses the key of a block.
 pub(super) fn parse_block(key: &str) -> Option<IpNet> {
     parse_tail(key.strip_prefix(BLOCKS)?)
 }
 
-/// The owner and the block that a key of an affinity speaks of. Other things stand there too.
+/// Parses the key of an affinity. Calico has other records with the same prefix.
 pub(super) fn parse_affinity(key: &str) -> Option<(AffinityOwner, IpNet)> {
     let owners: [fn(String) -> AffinityOwner; 2] = [AffinityOwner::Host, AffinityOwner::Virtual];
     AFFINITIES.iter().zip(owners).find_map(|(prefix, owner)| {
@@ -155,7 +155,7 @@ pub(super) fn parse_affinity(key: &str) -> Option<(AffinityOwner, IpNet)> {
     })
 }
 
-/// The id that a key of a handle speaks of.
+/// Parses the key of a handle.
 pub(super) fn parse_handle(key: &str) -> Option<&str> {
     key.strip_prefix(HANDLES).filter(|id| !id.is_empty())
 }
@@ -164,9 +164,9 @@ fn parse_tail(tail: &str) -> Option<IpNet> {
     let (family, cidr) = tail.split_once("/block/")?;
     let (addr, length) = cidr.split_once('-')?;
     let cidr = IpNet::new(addr.parse().ok()?, length.parse().ok()?).ok()?;
-    let sound =
+    let is_valid =
         cidr.addr() == cidr.network() && family == format!("ipv{}", IpFamily::of(cidr.addr()).digit());
-    sound.then_some(cidr)
+    is_valid.then_some(cidr)
 }
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(parse_block(&block(v6)), Some(v6));
         assert_eq!(parse_affinity(&affinity(&balancer, v6)), Some((balancer, v6)));
         assert_eq!(parse_affinity(&affinity(&node, v4)), Some((node, v4)));
-        assert_eq!(parse_affinity("/calico/ipam/v2/host/node1"), None, "the root of a node's tree");
+        assert_eq!(parse_affinity("/calico/ipam/v2/host/node1"), None, "the parent of a node's affinities");
         assert_eq!(parse_block("/calico/ipam/v2/assignment/ipv6/block/10.0.0.0-26"), None);
         assert_eq!(parse_block("/calico/ipam/v2/assignment/ipv4/block/10.0.0.1-26"), None);
     }

@@ -1,23 +1,23 @@
-//! Blocks: how the nodes of a cluster share address pools, in Calico's own records.
+//! Calico's block IPAM: how the nodes of a cluster share address pools, in Calico's own records.
 //!
-//! An administrator makes [`Pool`]s. A pool is cut into [`Block`]s of equal size (64 addresses, usually). A node that needs
-//! addresses claims a block for itself, in two phases, and then gives its pods addresses of it without asking anybody.
+//! An administrator creates [`Pool`]s. A pool is divided into [`Block`]s of equal size (64 addresses by default). A node that
+//! needs addresses claims a block, in two phases, and then assigns its addresses to pods without coordination.
 //!
 //! ```text
-//!  pool 10.244.0.0/16 ── cut into ──▶ block 10.244.1.0/26 ── addresses ──▶ pods
+//!  pool 10.244.0.0/16 ── blocks ──▶ block 10.244.1.0/26 ── addresses ──▶ pods
 //!                                       │  ▲                                 ▲
 //!        affinity node1 ↔ 10.244.1.0/26 ┘  └── handle: which blocks hold addresses of this container
 //! ```
 //!
-//! - A [`Block`] says who has which of its addresses. It is the only truth about that, and it is written by
-//!   compare-and-swap, so that no address has two owners.
-//! - An [`Affinity`] says that a node wants a block (`pending`), has it (`confirmed`) or gives it up (`pendingDeletion`).
-//!   A route to a block follows from a confirmed affinity only, so a confirmed affinity never lies: its block is there
-//!   and names the same node.
-//! - A [`Handle`] is the way back from a container to its blocks. It is counted up before a block is written and down
-//!   after, so that it may promise too much, but no address is ever out of its sight.
+//! - A [`Block`] records which handle has which of its addresses. It is the only authority about that, and is written by
+//!   compare-and-swap, so that no address has two holders.
+//! - An [`Affinity`] records that a node claims a block (`pending`), owns it (`confirmed`) or releases it
+//!   (`pendingDeletion`). Nodes install routes only for confirmed affinities. So the block of a confirmed affinity always
+//!   exists and names the same node.
+//! - A [`Handle`] maps a container to its blocks. Its count is increased before a block is written and decreased after, so it
+//!   may be too high, but it never misses an address.
 //!
-//! [`Allocator`] is the logic over a [`Store`](crate::store::Store). docs/ipam.md tells the whole story.
+//! [`Allocator`] implements the operations over a [`Store`](crate::store::Store). docs/ipam.md has the details.
 
 #![forbid(unsafe_code)]
 
@@ -38,6 +38,7 @@ mod json;
 pub mod key;
 mod node;
 mod pool;
+mod problem;
 mod record;
 mod request;
 mod reservation;
@@ -58,7 +59,7 @@ pub use allocator::{
 pub use attribute::Attribute;
 pub use block::{Allocation, Block};
 pub use block_index::BlockIndex;
-pub use check::{CheckReport, Problem};
+pub use check::CheckReport;
 pub use config::Config;
 pub use error::Error;
 pub use garbage::{Collector, Garbage, Holder, Inventory, Leak, Pod};
@@ -68,6 +69,7 @@ pub use key::Key;
 pub use node::{parse_asn, Node, Tunnel};
 pub use podwire_ip::IpFamily;
 pub use pool::{AssignmentMode, Encapsulation, Pool, Use};
+pub use problem::Problem;
 use record::Record;
 pub use request::{Assigned, Request};
 pub use reservation::Reservations;

@@ -1,4 +1,4 @@
-//! Calico's object of a node: where it is met, and where its tunnels end.
+//! Calico's Node object: the node's addresses and tunnel addresses.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use crate::selector::Labels;
 use crate::store::{Entry, Store, StoreError};
 use podwire_ip::IpFamily;
 
-/// How often a change is tried again because somebody else wrote the object meanwhile.
-const TRIES: usize = 16;
+/// How often an update is retried after a conflict.
+const MAX_RETRIES: usize = 16;
 
-/// An object `Node`.
+/// A `Node` object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     kind: String,
@@ -49,7 +49,7 @@ struct Spec {
     unknown: Unknown,
 }
 
-/// Who else knows the node, and by which name.
+/// The node's name in an orchestrator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Reference {
     #[serde(rename = "nodeName", default, skip_serializing_if = "String::is_empty")]
@@ -60,14 +60,14 @@ struct Reference {
     unknown: Unknown,
 }
 
-/// Kubernetes, as references call it.
+/// The name of Kubernetes in references.
 const KUBERNETES: &str = "k8s";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Bgp {
-    /// A number, or a text with one or with two and a dot.
+    /// A number, or a text with a number or with two numbers and a dot.
     #[serde(rename = "asNumber", default, skip_serializing_if = "Option::is_none")]
-    number: Option<Json>,
+    asn: Option<Json>,
     #[serde(rename = "ipv4Address", default, skip_serializing_if = "String::is_empty")]
     v4: String,
     #[serde(rename = "ipv6Address", default, skip_serializing_if = "String::is_empty")]
@@ -80,10 +80,10 @@ struct Bgp {
     unknown: Unknown,
 }
 
-/// A kind of tunnel that ends at a node, with an address of a pool.
+/// A kind of tunnel. Each node has an address of a pool for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tunnel {
-    /// VXLAN, of one family.
+    /// VXLAN.
     Vxlan(IpFamily),
     /// IPv4 in IPv4.
     Ipip,
@@ -93,7 +93,7 @@ impl Tunnel {
     /// All kinds.
     pub const ALL: [Tunnel; 3] = [Tunnel::Vxlan(IpFamily::V4), Tunnel::Vxlan(IpFamily::V6), Tunnel::Ipip];
 
-    /// The handle of a node's address for it.
+    /// The handle of a node's tunnel address.
     pub fn handle(self, node: &str) -> String {
         match self {
             Tunnel::Vxlan(IpFamily::V4) => format!("vxlan-tunnel-addr-{node}"),
@@ -102,7 +102,7 @@ impl Tunnel {
         }
     }
 
-    /// What a block says about such an address.
+    /// The attribute `type` of a tunnel address.
     pub fn attribute(self) -> &'static str {
         match self {
             Tunnel::Vxlan(IpFamily::V4) => "vxlanTunnelAddress",
@@ -111,7 +111,7 @@ impl Tunnel {
         }
     }
 
-    /// The family of what travels in it.
+    /// The family of the encapsulated packets.
     pub fn family(self) -> IpFamily {
         match self {
             Tunnel::Vxlan(family) => family,
@@ -121,7 +121,7 @@ impl Tunnel {
 }
 
 impl Node {
-    /// A node of which nothing is known.
+    /// An object without a spec.
     pub fn new(name: &str) -> Node {
         Node {
             kind: "Node".into(),
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// Reads what a store has under its key.
+    /// Parses an object.
     pub fn parse(key: &str, value: &[u8]) -> Result<Node, Error> {
         Node::decode(value).map_err(|why| Error::Malformed { key: key.into(), why })
     }
@@ -142,19 +142,20 @@ impl Node {
         format!("{}{name}", key::NODES)
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         self.metadata.get("name").and_then(Json::as_str).unwrap_or_default()
     }
 
-    /// Its labels.
+    /// The labels.
     pub fn labels(&self) -> Labels {
         let labels = self.metadata.get("labels").and_then(Json::as_object);
         let pairs = labels.into_iter().flatten();
         pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
-    /// Where the others meet it, with the length of its wire's prefix. Without one it is alone on its wire.
+    /// The address by which other nodes reach it, with the prefix length of its subnet. Without a prefix, it is alone in its
+    /// subnet.
     pub fn address(&self, family: IpFamily) -> Option<IpNet> {
         let bgp = self.spec.bgp.as_ref()?;
         let text = match family {
@@ -164,7 +165,7 @@ impl Node {
         text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
     }
 
-    /// Sets where the others meet it.
+    /// Sets the address by which other nodes reach it.
     pub fn set_address(&mut self, address: IpNet) {
         let bgp = self.spec.bgp.get_or_insert_default();
         match address {
@@ -173,7 +174,7 @@ impl Node {
         }
     }
 
-    /// The address of its end of a tunnel.
+    /// A tunnel address.
     pub fn tunnel(&self, tunnel: Tunnel) -> Option<IpAddr> {
         let text = match tunnel {
             Tunnel::Vxlan(IpFamily::V4) => &self.spec.vxlan4,
@@ -183,19 +184,19 @@ impl Node {
         text.parse().ok()
     }
 
-    /// Sets or takes away the address of its end of a tunnel.
+    /// Sets or removes a tunnel address.
     pub fn set_tunnel(&mut self, tunnel: Tunnel, address: Option<IpAddr>) {
         let text = address.map(|ip| ip.to_string()).unwrap_or_default();
         match tunnel {
             Tunnel::Vxlan(IpFamily::V4) => self.spec.vxlan4 = text,
             Tunnel::Vxlan(IpFamily::V6) => self.spec.vxlan6 = text,
-            // Who has no address has nothing of BGP.
+            // Removing the address must not create an empty BGP spec.
             Tunnel::Ipip if address.is_none() && self.spec.bgp.is_none() => {}
             Tunnel::Ipip => self.spec.bgp.get_or_insert_default().ipip = text,
         }
     }
 
-    /// The hardware address of its VXLAN device, if another than the usual was chosen.
+    /// The MAC address of its VXLAN device, if it is not the default.
     pub fn mac(&self, family: IpFamily) -> Option<&str> {
         let text = match family {
             IpFamily::V4 => &self.spec.mac4,
@@ -204,13 +205,14 @@ impl Node {
         Some(text.as_str()).filter(|text| !text.is_empty())
     }
 
-    /// The node of Kubernetes that it is, if it is one.
+    /// Its Kubernetes name, if it is a Kubernetes node.
     pub fn kubernetes_name(&self) -> Option<&str> {
         let reference = self.spec.references.iter().find(|one| one.orchestrator == KUBERNETES)?;
         Some(reference.node.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// Says that it is the node of Kubernetes of the same name, unless it says which it is: without that node, this object is of nobody.
+    /// Sets its Kubernetes name to its own name, unless it has one. When that Kubernetes node is deleted, this object is an
+    /// orphan.
     pub fn set_kubernetes_name(&mut self) {
         if self.kubernetes_name().is_none() {
             self.spec.references.retain(|one| one.orchestrator != KUBERNETES);
@@ -219,7 +221,7 @@ impl Node {
         }
     }
 
-    /// The nodes that a store has objects of, each with the node of Kubernetes that it is. An object that makes no sense says nothing of that.
+    /// The names of all Node objects, each with its Kubernetes name. A malformed object has none.
     pub fn list(store: &dyn Store) -> Result<Vec<(String, Option<String>)>, Error> {
         let named = |entry: Entry| {
             let name = entry.key.strip_prefix(key::NODES)?.to_owned();
@@ -229,12 +231,12 @@ impl Node {
         Ok(store.list(key::NODES)?.into_iter().filter_map(named).collect())
     }
 
-    /// Deletes the object of a node that is gone from Kubernetes. Whether it was there and said so.
+    /// Deletes the object, if it exists with this Kubernetes name. Returns whether it was deleted.
     pub(super) fn delete(store: &dyn Store, name: &str, kubernetes_name: &str) -> Result<bool, Error> {
         match Record::<Node>::find(store, &Node::key(name))? {
             Some(record) if record.value.kubernetes_name() == Some(kubernetes_name) => {
                 match record.delete(store) {
-                    // Somebody has just written it: he may be there.
+                    // It was written just now: the node may be alive.
                     Err(Error::Store(error)) if error.is_conflict() => Ok(false),
                     done => done.map(|()| true),
                 }
@@ -243,31 +245,31 @@ impl Node {
         }
     }
 
-    /// Its AS, if it has another than the cluster.
+    /// Its AS number, if it differs from the cluster's.
     pub fn asn(&self) -> Option<u32> {
-        parse_asn(self.spec.bgp.as_ref()?.number.as_ref()?)
+        parse_asn(self.spec.bgp.as_ref()?.asn.as_ref()?)
     }
 
-    /// Its cluster of route reflectors, if it is one.
+    /// The cluster ID, if it is a route reflector.
     pub fn route_reflector_cluster_id(&self) -> Option<&str> {
         let id = self.spec.bgp.as_ref()?.reflector.as_str();
         Some(id).filter(|id| !id.is_empty())
     }
 
-    /// Changes a node's object, which is made if it is not there. Whether anything was written.
+    /// Updates a node's object, or creates it. Returns whether anything was written.
     pub fn update(store: &dyn Store, name: &str, change: impl Fn(&mut Node)) -> Result<bool, Error> {
-        let make = |key| {
+        let create = |key| {
             let mut node = Node::new(name);
             change(&mut node);
             Record::create(store, key, node).map(|_| true)
         };
-        Node::update_or(store, name, &change, make)
+        Node::update_or(store, name, &change, create)
     }
 
-    /// Takes the ends of its tunnels out of a node's object, if there is one.
-    pub(super) fn forget_tunnels(store: &dyn Store, name: &str) -> Result<(), Error> {
-        let forget = |node: &mut Node| Tunnel::ALL.iter().for_each(|tunnel| node.set_tunnel(*tunnel, None));
-        Node::update_or(store, name, &forget, |_| Ok(false)).map(drop)
+    /// Removes all tunnel addresses from a node's object, if it exists.
+    pub(super) fn remove_tunnels(store: &dyn Store, name: &str) -> Result<(), Error> {
+        let remove = |node: &mut Node| Tunnel::ALL.iter().for_each(|tunnel| node.set_tunnel(*tunnel, None));
+        Node::update_or(store, name, &remove, |_| Ok(false)).map(drop)
     }
 
     fn update_or(
@@ -278,16 +280,16 @@ impl Node {
     ) -> Result<bool, Error> {
         let key = Node::key(name);
         let mut last = StoreError::Missing { key: key.clone() };
-        for _ in 0..TRIES {
+        for _ in 0..MAX_RETRIES {
             let written = match Record::<Node>::find(store, &key)? {
                 None => if_missing(key.clone()),
                 Some(mut record) => {
                     let before = record.value.clone();
                     change(&mut record.value);
-                    match record.value == before {
-                        true => return Ok(false),
-                        false => record.save(store).map(|()| true),
+                    if record.value == before {
+                        return Ok(false);
                     }
+                    record.save(store).map(|()| true)
                 }
             };
             match written {
@@ -299,7 +301,7 @@ impl Node {
     }
 }
 
-/// The number of an AS: a number, a text with one, or two halves with a dot.
+/// Parses an AS number: a number, a text with a number, or two halves with a dot.
 pub fn parse_asn(written: &Json) -> Option<u32> {
     if let Some(number) = written.as_u64() {
         return number.try_into().ok();
@@ -334,7 +336,7 @@ mod tests {
     const TEXT: &str = r#"{"kind":"Node","apiVersion":"projectcalico.org/v3","metadata":{"name":"node1","labels":{"rack":"7"},"uid":"1"},"spec":{"bgp":{"asNumber":64600,"ipv4Address":"172.18.0.2/16","ipv4IPIPTunnelAddr":"10.244.1.1","routeReflectorClusterID":"244.0.0.1"},"ipv4VXLANTunnelAddr":"10.244.1.0","orchRefs":[{"nodeName":"node1","orchestrator":"k8s"}]},"status":{}}"#;
 
     #[test]
-    fn calicos_object_is_read_and_kept() {
+    fn calicos_object_is_kept_byte_by_byte() {
         let node = Node::decode(TEXT.as_bytes()).unwrap();
         assert_eq!(node.encode().unwrap(), TEXT.as_bytes());
         assert_eq!(node.name(), "node1");
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_an_as_has_three_spellings() {
+    fn an_asn_has_three_notations() {
         for (written, number) in [
             (Json::from(64512), Some(64512)),
             ("64512".into(), Some(64512)),
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_others_wrote_and_nothing_is_written_for_nothing() {
+    fn an_update_keeps_unknown_fields_and_is_skipped_without_a_change() {
         let store = Memory::new();
         store.create(&Node::key("node1"), TEXT.as_bytes()).unwrap();
         let six = "fd00::2/64".parse().unwrap();

@@ -1,4 +1,4 @@
-//! A pool: addresses that an administrator gives to the cluster.
+//! IP pools.
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -11,12 +11,12 @@ use super::Error;
 use crate::selector::{Labels, Selector};
 use podwire_ip::IpFamily;
 
-/// What an address is wanted for.
+/// The use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Use {
     /// A pod.
     Workload,
-    /// A node's end of a tunnel.
+    /// A node's tunnel.
     Tunnel,
     /// A service.
     LoadBalancer,
@@ -33,26 +33,26 @@ impl Use {
     }
 }
 
-/// What is put around packets between its pods on different nodes.
+/// The encapsulation of packets between pods on different nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encapsulation {
-    /// UDP.
+    /// VXLAN over UDP.
     Vxlan,
-    /// Another IPv4 header.
+    /// IPv4 in IPv4.
     Ipip,
 }
 
-/// Who chooses the pool.
+/// How the pool is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AssignmentMode {
-    /// It is used for everybody whom its selectors choose.
+    /// For all nodes and namespaces that its selectors select.
     #[default]
     Automatic,
-    /// It is used for those only who ask for it by name.
+    /// Only on explicit request.
     Manual,
 }
 
-/// An object `IPPool`.
+/// An `IPPool` object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pool {
     kind: String,
@@ -93,7 +93,7 @@ struct Spec {
 }
 
 impl Pool {
-    /// A pool with everything as Calico has it by default.
+    /// A pool with Calico's defaults.
     pub fn new(name: &str, cidr: IpNet) -> Pool {
         Pool {
             kind: "IPPool".into(),
@@ -117,49 +117,49 @@ impl Pool {
         }
     }
 
-    /// With blocks of this prefix length.
+    /// Sets the prefix length of blocks.
     pub fn with_block_size(mut self, length: u8) -> Pool {
         self.spec.block_size = Some(length);
         self
     }
 
-    /// For nodes with such labels.
+    /// Sets the node selector.
     pub fn for_nodes(mut self, selector: &str) -> Pool {
         self.spec.node_selector = selector.into();
         self
     }
 
-    /// For namespaces with such labels.
+    /// Sets the namespace selector.
     pub fn for_namespaces(mut self, selector: &str) -> Pool {
         self.spec.namespace_selector = selector.into();
         self
     }
 
-    /// For these uses only.
+    /// Sets the allowed uses.
     pub fn for_uses(mut self, uses: &[Use]) -> Pool {
         self.spec.allowed_uses = uses.iter().map(|one| one.name().to_owned()).collect();
         self
     }
 
-    /// For those who ask for it by name.
+    /// Sets the manual assignment mode.
     pub fn manual(mut self) -> Pool {
         self.spec.assignment_mode = Some(AssignmentMode::Manual);
         self
     }
 
-    /// Gives no new addresses.
+    /// Disables the pool: it assigns no new addresses.
     pub fn disabled(mut self) -> Pool {
         self.spec.disabled = true;
         self
     }
 
-    /// It gives addresses again.
+    /// Enables the pool.
     pub(super) fn enabled(mut self) -> Pool {
         self.spec.disabled = false;
         self
     }
 
-    /// A part of this pool, with its settings and a name and a life of its own.
+    /// A part of this pool, with its settings, as a new object.
     pub(super) fn part(&self, name: &str, cidr: IpNet) -> Pool {
         let mut part = self.clone();
         part.spec.cidr = cidr;
@@ -168,45 +168,45 @@ impl Pool {
         part
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         self.metadata.get("name").and_then(Json::as_str).unwrap_or_default()
     }
 
-    /// Its key in a store.
+    /// The key in a store.
     pub fn key(&self) -> String {
         format!("{}{}", key::POOLS, self.name())
     }
 
-    /// Its addresses.
+    /// The CIDR.
     pub fn cidr(&self) -> IpNet {
         self.spec.cidr.trunc()
     }
 
-    /// IPv4 or IPv6.
+    /// The IP family.
     pub fn family(&self) -> IpFamily {
         IpFamily::of(self.spec.cidr.addr())
     }
 
-    /// The prefix length of its blocks: 26 and 122 if nothing is said, and never more than fits.
+    /// The prefix length of blocks. The default is 26 for IPv4 and 122 for IPv6, limited to what fits the pool.
     pub fn block_size(&self) -> u8 {
         let default = self.family().bits() - 6;
         let length = self.spec.block_size.filter(|length| *length > 0).unwrap_or(default);
         length.clamp(self.cidr().prefix_len(), self.family().bits()).max(self.family().bits() - 16)
     }
 
-    /// The block that an address of the pool lies in.
+    /// The block that contains an address of the pool.
     pub(super) fn block_of(&self, ip: std::net::IpAddr) -> Option<IpNet> {
         let inside = self.cidr().contains(&ip);
         inside.then(|| IpNet::new(ip, self.block_size()).ok()).flatten().map(|net| net.trunc())
     }
 
-    /// Whether traffic of its pods that leaves the cluster gets the node's address.
+    /// Whether traffic that leaves the cluster is masqueraded.
     pub fn nat_outgoing(&self) -> bool {
         self.spec.nat_outgoing
     }
 
-    /// What is put around packets, and whether that is left out between nodes on one wire. Calico lets nobody ask for both.
+    /// The encapsulation, and whether it is used only across subnets. Calico rejects a pool with both encapsulations.
     pub fn encapsulation(&self) -> Option<(Encapsulation, bool)> {
         let mode = |mode: &str| match mode {
             "Always" => Some(false),
@@ -217,7 +217,7 @@ impl Pool {
         vxlan.or_else(|| mode(&self.spec.ipip_mode).map(|cross| (Encapsulation::Ipip, cross)))
     }
 
-    /// Packets between its pods on different nodes travel like this; between nodes on one wire as they are, if `cross_subnet`.
+    /// Sets the encapsulation. With `cross_subnet`, nodes in one subnet do not use it.
     pub fn with_encapsulation(mut self, encapsulation: Encapsulation, cross_subnet: bool) -> Pool {
         let mode = if cross_subnet { "CrossSubnet" } else { "Always" };
         match encapsulation {
@@ -227,47 +227,47 @@ impl Pool {
         self
     }
 
-    /// Traffic of its pods that leaves the cluster gets the node's address.
+    /// Masquerades traffic that leaves the cluster.
     pub fn with_nat_outgoing(mut self) -> Pool {
         self.spec.nat_outgoing = true;
         self
     }
 
-    /// Whether its blocks may be told to others by BGP.
+    /// Whether its blocks are exported by BGP.
     pub fn is_exported(&self) -> bool {
         !self.spec.disable_bgp_export
     }
 
-    /// Whether it gives addresses at all. A pool that is being deleted gives none.
+    /// Whether it assigns addresses. A pool that is being deleted does not.
     pub fn is_enabled(&self) -> bool {
         !self.spec.disabled && !self.metadata.contains_key("deletionTimestamp")
     }
 
-    /// Who chooses it.
+    /// The assignment mode.
     pub fn assignment_mode(&self) -> AssignmentMode {
         self.spec.assignment_mode.unwrap_or_default()
     }
 
-    /// Whether it is for that.
+    /// Whether it allows a use.
     pub fn allows(&self, wanted: Use) -> bool {
         match self.spec.allowed_uses.as_slice() {
             [] => wanted != Use::LoadBalancer,
-            // Newer ones than we know are kept, and allow nothing of ours.
+            // Unknown uses are kept, and allow none of the known ones.
             uses => uses.iter().any(|one| one == wanted.name()),
         }
     }
 
-    /// Whether it is for a node with these labels.
+    /// Whether it selects a node with these labels.
     pub fn selects_node(&self, labels: &Labels) -> Result<bool, Error> {
         self.selects(&self.spec.node_selector, labels)
     }
 
-    /// Whether it is for a namespace with these labels.
+    /// Whether it selects a namespace with these labels.
     pub fn selects_namespace(&self, labels: &Labels) -> Result<bool, Error> {
         self.selects(&self.spec.namespace_selector, labels)
     }
 
-    /// Whether it is for some namespaces only.
+    /// Whether it does not select all namespaces.
     pub(super) fn has_namespace_selector(&self) -> bool {
         !["", "all()"].contains(&self.spec.namespace_selector.trim())
     }
@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calicos_object_is_read_and_kept() {
+    fn calicos_object_is_kept_byte_by_byte() {
         let text = r#"{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"default-ipv4-ippool","uid":"1","creationTimestamp":"2026-08-22T13:33:20Z"},"spec":{"cidr":"10.244.0.0/16","vxlanMode":"Never","ipipMode":"Always","natOutgoing":true,"blockSize":26,"nodeSelector":"all()","allowedUses":["Workload","Tunnel"],"assignmentMode":"Automatic","new":1},"status":{}}"#;
         let pool = Pool::decode(text.as_bytes()).unwrap();
         assert_eq!(pool.encode().unwrap(), text.as_bytes());
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_calicos_default() {
+    fn defaults_are_calicos() {
         let read = |spec: &str| {
             let text = format!(
                 r#"{{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{{"name":"p"}},"spec":{spec}}}"#

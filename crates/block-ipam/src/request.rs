@@ -1,4 +1,4 @@
-//! What is wanted, and what was given.
+//! Requests for addresses, and their results.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,33 +8,33 @@ use ipnet::IpNet;
 use super::{AffinityOwner, Attribute, Error, IpFamily, Use};
 use crate::selector::Labels;
 
-/// A wish for addresses.
+/// A request for addresses.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// For whose pods.
+    /// The node.
     pub owner: AffinityOwner,
-    /// The handle by which they are given back.
+    /// The handle by which the addresses are released.
     pub handle: String,
-    /// What else is known about who gets them: pod, namespace, node.
+    /// The attributes of the holder: pod, namespace, node.
     pub attributes: BTreeMap<String, String>,
-    /// How many.
+    /// The number of addresses.
     pub count: usize,
-    /// IPv4 or IPv6.
+    /// The IP family.
     pub family: IpFamily,
-    /// What for.
+    /// What the addresses are for.
     pub intended_use: Use,
-    /// Pools by name or CIDR, instead of those that the selectors choose.
+    /// Pools by name or CIDR, instead of the selected ones.
     pub pools: Vec<String>,
     /// The node's labels.
     pub node_labels: Labels,
     /// The namespace's labels.
     pub namespace_labels: Labels,
-    /// Whether they may be of other nodes' blocks, if there is nothing else and the settings allow it.
+    /// Whether addresses may be borrowed from blocks of other nodes, if no others are free and the settings allow it.
     pub may_borrow: bool,
 }
 
 impl Request {
-    /// One IPv4 address for a pod on a node.
+    /// A request for one IPv4 address for a pod.
     pub fn new(owner: AffinityOwner, handle: impl Into<String>) -> Request {
         Request {
             attributes: [("node".to_owned(), owner.name().to_owned())].into(),
@@ -50,25 +50,25 @@ impl Request {
         }
     }
 
-    /// What the block will say about the addresses.
+    /// The attribute of the assigned addresses.
     pub(super) fn attribute(&self) -> Attribute {
         Attribute::new(&self.handle, self.attributes.clone())
     }
 }
 
-/// What was given.
+/// The result of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
     /// The addresses, each with the prefix length of its block.
     pub addresses: Vec<IpNet>,
-    /// Why there are not more, if there are fewer than wanted.
+    /// Why there are fewer than requested, if so.
     pub shortage: Option<Error>,
-    /// Blocks of the node's own that make no sense: nothing is taken from them.
+    /// Malformed blocks of the node. They are skipped.
     pub unreadable: Vec<Error>,
 }
 
 impl Assigned {
-    /// The addresses alone.
+    /// The addresses without prefix lengths.
     pub fn ips(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.addresses.iter().map(IpNet::addr)
     }

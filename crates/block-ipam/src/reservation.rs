@@ -1,19 +1,20 @@
-//! Addresses that nobody gets without asking for them by name.
+//! Reserved addresses: they are assigned only on explicit request.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use podwire_ip::to_u128;
+
 use super::record::Value;
-use super::utilization::size;
 
 /// The networks of all reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reservations(Vec<IpNet>);
 
 impl Reservations {
-    /// These networks.
+    /// Reserves networks.
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Reservations {
         Reservations(networks.into_iter().map(|network| network.trunc()).collect())
     }
@@ -23,16 +24,16 @@ impl Reservations {
         self.0.iter().any(|network| network.contains(&ip))
     }
 
-    /// How many addresses of a network are reserved.
+    /// The number of reserved addresses in a network.
     pub(super) fn size_within(&self, network: IpNet) -> u128 {
         let cut = self.0.iter().filter_map(|reserved| {
-            match (network.contains(reserved), reserved.contains(&network)) {
-                (true, _) => Some(*reserved),
-                (_, true) => Some(network),
-                _ => None,
+            if network.contains(reserved) {
+                Some(*reserved)
+            } else {
+                reserved.contains(&network).then_some(network)
             }
         });
-        // Networks either hold each other or have nothing in common.
+        // Two networks are nested or disjoint.
         IpNet::aggregate(&cut.collect()).into_iter().map(size).fold(0, u128::saturating_add)
     }
 
@@ -46,7 +47,12 @@ impl Reservations {
     }
 }
 
-/// An object `IPReservation`, as far as it matters.
+/// The number of addresses of a network. It saturates for `::/0`.
+pub(super) fn size(cidr: IpNet) -> u128 {
+    (to_u128(cidr.broadcast()) - to_u128(cidr.network())).saturating_add(1)
+}
+
+/// The used part of an `IPReservation` object.
 #[derive(Debug, Deserialize)]
 pub(super) struct Reservation {
     #[serde(default)]
@@ -60,11 +66,11 @@ struct Spec {
 }
 
 impl Reservation {
-    /// Its networks. A single address is a network of one.
+    /// Its networks. A single address is a network of one address.
     pub(super) fn networks(&self) -> Result<Vec<IpNet>, String> {
         let read = |text: &String| {
             let address = || text.parse::<IpAddr>().map(IpNet::from).ok();
-            text.parse().ok().or_else(address).ok_or_else(|| format!("{text:?} is no network"))
+            text.parse().ok().or_else(address).ok_or_else(|| format!("{text:?} is not a network"))
         };
         self.spec.reserved_cidrs.iter().map(read).collect()
     }
@@ -75,9 +81,9 @@ impl Value for Reservation {
         serde_json::from_slice(bytes).map_err(|error| error.to_string())
     }
 
-    /// We only read them.
+    /// Reservations are only read.
     fn encode(&self) -> Result<Vec<u8>, String> {
-        Err("reservations are not written by us".into())
+        Err("podwire does not write reservations".into())
     }
 
     fn is_deleted(&self) -> bool {

@@ -1,5 +1,5 @@
-//! What the administrators of a cluster have decided: settings, pools, reservations. An agent reads it once and then follows
-//! the store's notices, so that a pod's start does not have to read it again.
+//! The administrator's rules: configuration, pools and reservations. An agent reads them once and then follows changes, so that
+//! starting a pod does not read them again.
 
 use std::net::IpAddr;
 
@@ -11,26 +11,26 @@ use super::{key, AssignmentMode, Config, Error, Pool, Record, Request, Reservati
 use crate::selector::Labels;
 use crate::store::Store;
 
-/// Settings, pools in the order of their names, and reservations.
+/// The configuration, the pools sorted by name, and the reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Settings.
+    /// The configuration.
     pub config: Config,
     /// All pools, enabled or not.
     pub pools: Vec<Pool>,
-    /// What nobody gets without asking for it.
+    /// Reserved addresses.
     pub reservations: Reservations,
 }
 
 impl Rules {
-    /// Reads them.
+    /// Reads the rules.
     pub fn load(store: &dyn Store) -> Result<Rules, Error> {
         let (rules, unreadable) = Rules::load_readable(store)?;
         unreadable.into_iter().next().map_or(Ok(rules), Err)
     }
 
-    /// Reads them, without the pools that make no sense, and what is the matter with those. Settings and reservations have to make sense: an
-    /// address that nobody is to have may be given without them.
+    /// Reads the rules without malformed pools, and the errors of those. The configuration and the reservations must be valid:
+    /// without them, a reserved address might be assigned.
     pub fn load_readable(store: &dyn Store) -> Result<(Rules, Vec<Error>), Error> {
         let config =
             Record::<Config>::find(store, key::CONFIG)?.map(|record| record.value).unwrap_or_default();
@@ -50,7 +50,7 @@ impl Rules {
         Ok((Rules { config, pools, reservations: Reservations::new(networks) }, unreadable))
     }
 
-    /// The labels of a node, as Calico's object of it has them; none if there is none.
+    /// The labels in Calico's object of a node; empty if there is no object.
     pub fn node_labels(store: &dyn Store, node: &str) -> Result<Labels, Error> {
         #[derive(Deserialize)]
         struct Node {
@@ -69,19 +69,18 @@ impl Rules {
         Ok(node.metadata.labels.unwrap_or_default())
     }
 
-    /// The pools that a request may be served from. Pools that are asked for by name are taken as they are; else mode,
-    /// selectors and uses decide.
+    /// The pools for a request: the requested ones, or those that match by assignment mode, selectors and allowed uses.
     pub(super) fn qualified(&self, request: &Request) -> Result<Vec<&Pool>, Error> {
         let family = request.family.name();
         let enabled: Vec<&Pool> =
             self.pools.iter().filter(|pool| pool.is_enabled() && pool.family() == request.family).collect();
         let mut chosen = Vec::new();
         for wanted in &request.pools {
-            let is_meant = |pool: &&&Pool| pool.name() == wanted || pool.cidr().to_string() == *wanted;
-            let pool = enabled.iter().find(is_meant);
+            let is_requested = |pool: &&&Pool| pool.name() == wanted || pool.cidr().to_string() == *wanted;
+            let pool = enabled.iter().find(is_requested);
             chosen.push(*pool.ok_or_else(|| Error::UnknownPool { pool: wanted.clone(), family })?);
         }
-        let mut why = "is there";
+        let mut why = "exists";
         if request.pools.is_empty() {
             for pool in &enabled {
                 if pool.assignment_mode() == AssignmentMode::Automatic
@@ -106,29 +105,30 @@ impl Rules {
         Ok(chosen)
     }
 
-    /// The networks that a request may be served from, and how many addresses a block of them has.
+    /// The networks for a request, each with the number of addresses of a block.
     pub fn networks_for(&self, request: &Request) -> Result<Vec<(IpNet, u64)>, Error> {
         let size = |pool: &Pool| 1 << (pool.cidr().max_prefix_len() - pool.block_size()).min(32);
         Ok(self.qualified(request)?.into_iter().map(|pool| (pool.cidr(), size(pool))).collect())
     }
 
-    /// Whether the labels of namespaces matter for who gets an address of which pool.
+    /// Whether a pool selects namespaces by their labels.
     pub fn use_namespace_labels(&self) -> bool {
         let chooses = |pool: &&Pool| pool.is_enabled() && pool.assignment_mode() == AssignmentMode::Automatic;
         self.pools.iter().filter(chooses).any(Pool::has_namespace_selector)
     }
 
-    /// Whether a node with these labels, whose pods have asked for addresses of these networks by name, may have an address for pods that may come.
-    pub fn allows_warm_address(&self, ip: IpAddr, node_labels: &Labels, asked: &[IpNet]) -> bool {
+    /// Whether a node with these labels may hold an address in its warm pool. Its pods have requested `requested` networks
+    /// explicitly.
+    pub fn allows_warm_address(&self, ip: IpAddr, node_labels: &Labels, requested: &[IpNet]) -> bool {
         let is_for_node = |pool: &Pool| {
             pool.assignment_mode() == AssignmentMode::Manual
                 || pool.selects_node(node_labels).unwrap_or(true)
-                || asked.contains(&pool.cidr())
+                || requested.contains(&pool.cidr())
         };
         self.pool_of(ip, Use::Workload).is_ok_and(is_for_node) && !self.reservations.contains(ip)
     }
 
-    /// The enabled pool that an address lies in and that may give it.
+    /// The enabled pool that contains an address and allows its use.
     pub(super) fn pool_of(&self, ip: IpAddr, intended_use: Use) -> Result<&Pool, Error> {
         let holds =
             |pool: &&Pool| pool.is_enabled() && pool.cidr().contains(&ip) && pool.allows(intended_use);

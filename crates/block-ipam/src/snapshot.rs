@@ -1,13 +1,13 @@
-//! Everything that is in the store, as it was at about one moment.
+//! A snapshot of all IPAM records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 
-use super::allocator::named_by_its_key;
+use super::allocator::check_key;
 use super::{key, Affinity, AffinityOwner, Allocator, Block, Error, Handle, Problem, Record};
 
-/// All records, and those that make no sense.
+/// All records, and the malformed ones.
 #[derive(Clone, Debug, Default)]
 pub struct StoreSnapshot {
     pub(super) handles: BTreeMap<String, Handle>,
@@ -22,15 +22,16 @@ impl StoreSnapshot {
         self.blocks.values()
     }
 
-    /// The nodes that have a claim or a block, by name.
+    /// The names of the nodes that have an affinity or a block.
     pub fn nodes(&self) -> BTreeSet<&str> {
         let host = |owner: &AffinityOwner| matches!(owner, AffinityOwner::Host(_));
-        let claimants = self.affinities.iter().map(|(owner, ..)| owner).filter(|owner| host(owner));
-        let owners = self.blocks().filter_map(Block::owner_name);
-        claimants.map(AffinityOwner::name).chain(owners).collect()
+        let with_affinity = self.affinities.iter().map(|(owner, ..)| owner).filter(|owner| host(owner));
+        let with_block = self.blocks().filter_map(Block::owner_name);
+        with_affinity.map(AffinityOwner::name).chain(with_block).collect()
     }
 
-    fn put_aside<T>(&mut self, record: Result<T, Error>) -> Result<Option<T>, Error> {
+    /// Collects malformed records.
+    fn accept<T>(&mut self, record: Result<T, Error>) -> Result<Option<T>, Error> {
         match record {
             Ok(record) => Ok(Some(record)),
             Err(Error::Malformed { key, why }) => {
@@ -43,31 +44,31 @@ impl StoreSnapshot {
 }
 
 impl Allocator<'_> {
-    /// Reads everything. Handles come first: they are counted up before a block is written, so that this order sees no lie.
+    /// Reads all records. Handles first: their counts are increased before a block is written, so that no count is seen too low.
     pub fn snapshot(&self) -> Result<StoreSnapshot, Error> {
         let mut snapshot = StoreSnapshot::default();
         for record in Record::<Handle>::list(self.store, key::HANDLES)? {
-            if let Some(record) = snapshot.put_aside(record)? {
+            if let Some(record) = snapshot.accept(record)? {
                 let id = key::parse_handle(&record.key).unwrap_or_default().to_owned();
                 snapshot.handles.insert(id, record.value);
             }
         }
         for prefix in key::AFFINITIES {
             for record in Record::<Affinity>::list(self.store, prefix)? {
-                // Other records of Calico stand in the same place.
+                // Calico has other records with the same prefix.
                 let key = match &record {
                     Ok(record) => &record.key,
                     Err(Error::Malformed { key, .. }) => key,
                     Err(_) => "",
                 };
                 let Some((owner, cidr)) = key::parse_affinity(key) else { continue };
-                if let Some(record) = snapshot.put_aside(record)? {
+                if let Some(record) = snapshot.accept(record)? {
                     snapshot.affinities.push((owner, cidr, record.value));
                 }
             }
         }
         for record in Record::<Block>::list(self.store, key::BLOCKS)? {
-            if let Some(record) = snapshot.put_aside(record.and_then(named_by_its_key))? {
+            if let Some(record) = snapshot.accept(record.and_then(check_key))? {
                 snapshot.blocks.insert(record.value.cidr(), record.value);
             }
         }

@@ -1,4 +1,4 @@
-//! A point in time, as Calico writes it down. The logic of this crate reads no clock: callers bring the time.
+//! Timestamps as Calico writes them. This crate does not read a clock: callers pass the time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,12 +9,12 @@ pub struct Timestamp(u64);
 const SECOND: u64 = 1_000_000_000;
 
 impl Timestamp {
-    /// The timestamp that many nanoseconds after 1970 began.
+    /// The time this many nanoseconds after 1970.
     pub const fn from_unix_nanos(nanos: u64) -> Timestamp {
         Timestamp(nanos)
     }
 
-    /// What this machine's clock says, for callers.
+    /// The current time, for callers.
     pub fn now() -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
@@ -25,18 +25,18 @@ impl Timestamp {
         self.0
     }
 
-    /// Whole seconds from `earlier` to this; 0 if it is later.
+    /// Whole seconds since `earlier`; 0 if that is later.
     pub fn seconds_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0) / SECOND
     }
 
-    /// As times of day stand in objects of Kubernetes and Calico: `2026-08-22T13:33:20Z`.
+    /// As in objects of Kubernetes and Calico: `2026-08-22T13:33:20Z`.
     pub fn rfc3339(self) -> String {
         let (year, month, day, clock) = self.calendar();
         format!("{year:04}-{month:02}-{day:02}T{clock}Z")
     }
 
-    /// As Calico's CNI plugin writes the attribute `timestamp`: `2026-08-22 13:33:20.1 +0000 UTC`.
+    /// As Go prints a time. Calico's CNI plugin writes it into the attribute `timestamp`: `2026-08-22 13:33:20.1 +0000 UTC`.
     pub fn go_string(self) -> String {
         let (year, month, day, clock) = self.calendar();
         let fraction = format!(".{:09}", self.0 % SECOND);
@@ -44,7 +44,7 @@ impl Timestamp {
         format!("{year:04}-{month:02}-{day:02} {clock}{fraction} +0000 UTC")
     }
 
-    /// Reads `2026-08-22T13:33:20Z`, with a fraction of a second and an offset if there are any.
+    /// Parses `2026-08-22T13:33:20Z`, with an optional fraction of a second and an optional offset.
     pub fn parse_rfc3339(text: &str) -> Option<Timestamp> {
         let (date, rest) = text.split_once(['T', 't', ' '])?;
         let zone = rest.find(['Z', 'z', '+', '-'])?;
@@ -64,9 +64,9 @@ impl Timestamp {
                 }
             }
         };
-        let sound =
+        let is_valid =
             (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second <= 60;
-        if !sound || !fraction.bytes().all(|c| c.is_ascii_digit()) {
+        if !is_valid || !fraction.bytes().all(|c| c.is_ascii_digit()) {
             return None;
         }
         let seconds = days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset;
@@ -74,12 +74,12 @@ impl Timestamp {
         u64::try_from(seconds).ok()?.checked_mul(SECOND)?.checked_add(nanos).map(Timestamp)
     }
 
-    /// Year, month, day, and the time of day.
+    /// Year, month, day and time of day.
     fn calendar(self) -> (i64, i64, i64, String) {
         let seconds = (self.0 / SECOND) as i64;
         let (day, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
         let clock = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
-        // Years begin in March here, so that the day that leap years add is the last of the year.
+        // Years begin in March here, so that the leap day is the last day of the year.
         let shifted = day + 719_468;
         let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
         let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -120,28 +120,27 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_moment_reads_as_go_writes_it() {
+    fn times_are_formatted_as_in_go() {
         let timestamp = Timestamp::from_unix_nanos(1_787_405_600_100_000_000);
         assert_eq!(timestamp.rfc3339(), "2026-08-22T13:33:20Z");
         assert_eq!(timestamp.go_string(), "2026-08-22 13:33:20.1 +0000 UTC");
         assert_eq!(Timestamp::from_unix_nanos(0).go_string(), "1970-01-01 00:00:00 +0000 UTC");
         assert_eq!(Timestamp::parse_rfc3339("2026-08-22T15:33:20.1+02:00"), Some(timestamp));
-        for nonsense in
-            ["", "2026-08-22", "2026-13-01T00:00:00Z", "2026-08-22T13:33:20", "x-y-zT1:2:3Z", "TZ"]
+        for invalid in ["", "2026-08-22", "2026-13-01T00:00:00Z", "2026-08-22T13:33:20", "x-y-zT1:2:3Z", "TZ"]
         {
-            assert_eq!(Timestamp::parse_rfc3339(nonsense), None, "{nonsense}");
+            assert_eq!(Timestamp::parse_rfc3339(invalid), None, "{invalid}");
         }
     }
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(seconds in 0u64..8_000_000_000) {
+        fn formatted_times_are_parsed(seconds in 0u64..8_000_000_000) {
             let timestamp = Timestamp::from_unix_nanos(seconds * SECOND);
             prop_assert_eq!(Timestamp::parse_rfc3339(&timestamp.rfc3339()), Some(timestamp));
         }
 
         #[test]
-        fn nonsense_is_no_moment_and_no_panic(text in "[0-9TZ:+. -]{0,30}") {
+        fn the_parser_never_panics(text in "[0-9TZ:+. -]{0,30}") {
             let _ = Timestamp::parse_rfc3339(&text);
         }
     }

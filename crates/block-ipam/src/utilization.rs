@@ -1,64 +1,64 @@
-//! How full pools and blocks are.
+//! The utilization of pools and blocks.
 
 use ipnet::IpNet;
 
+use super::reservation::size;
 use super::{AffinityOwner, Allocator, Block, Error, Pool, Reservations, Rules};
-use podwire_ip::to_u128 as number;
 
-/// How full everything is.
+/// The utilization of all pools and blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Utilization {
     /// Each pool, with its blocks.
     pub pools: Vec<PoolUse>,
-    /// Blocks that lie in no pool.
+    /// Blocks that are in no pool.
     pub outside_pools: Vec<BlockUse>,
 }
 
-/// How full a pool is.
+/// The utilization of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolUse {
     /// Its name.
     pub name: String,
-    /// Its addresses.
+    /// The CIDR.
     pub cidr: IpNet,
-    /// How many there are.
+    /// The number of addresses.
     pub total: u128,
-    /// How many somebody has, and how many cool down.
+    /// Addresses in use or cooling down.
     pub in_use: u128,
-    /// How many are reserved, and nobody's.
+    /// Reserved addresses that are not in use.
     pub reserved: u128,
-    /// The blocks that are there.
+    /// The existing blocks.
     pub blocks: Vec<BlockUse>,
 }
 
-/// How full a block is.
+/// The utilization of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockUse {
-    /// Its addresses.
+    /// The CIDR.
     pub cidr: IpNet,
-    /// Whose it is.
+    /// The owner.
     pub owner: Option<AffinityOwner>,
-    /// How many addresses it has.
+    /// The number of addresses.
     pub total: usize,
-    /// How many somebody has, and how many cool down.
+    /// Addresses in use or cooling down.
     pub in_use: usize,
-    /// How many of those wait for being given again.
+    /// Addresses that cool down.
     pub cooling: usize,
-    /// How many are reserved, and nobody's.
+    /// Reserved addresses that are not in use.
     pub reserved: usize,
-    /// Addresses that pods of other nodes have, and those nodes.
+    /// Addresses that pods of other nodes have, with the nodes.
     pub borrowed: Vec<(std::net::IpAddr, String)>,
 }
 
 impl PoolUse {
-    /// How many addresses are left.
+    /// The number of free addresses.
     pub fn free(&self) -> u128 {
         self.total.saturating_sub(self.in_use + self.reserved)
     }
 }
 
 impl BlockUse {
-    /// How many addresses are left.
+    /// The number of free addresses.
     pub fn free(&self) -> usize {
         self.total - self.in_use - self.reserved
     }
@@ -67,8 +67,8 @@ impl BlockUse {
         let owner = block.owner();
         let borrowed = block.allocations().filter_map(|allocation| {
             let node = allocation.attribute.secondary.get("node")?;
-            let foreign = owner.as_ref().is_some_and(|owner| owner.name() != node);
-            foreign.then(|| (allocation.ip, node.clone()))
+            let is_foreign = owner.as_ref().is_some_and(|owner| owner.name() != node);
+            is_foreign.then(|| (allocation.ip, node.clone()))
         });
         let in_use = block.allocations().count();
         BlockUse {
@@ -84,7 +84,7 @@ impl BlockUse {
 }
 
 impl Allocator<'_> {
-    /// Looks at all pools and blocks. Blocks that cannot be read are left out: [`Allocator::check`] tells them.
+    /// Reads all pools and blocks. Malformed blocks are skipped: [`Allocator::check`] reports them.
     pub fn utilization(&self, rules: &Rules) -> Result<Utilization, Error> {
         let mut all =
             Utilization { pools: rules.pools.iter().map(empty).collect(), outside_pools: Vec::new() };
@@ -93,11 +93,11 @@ impl Allocator<'_> {
             let usage = BlockUse::of(&block, &rules.reservations);
             match all.pools.iter().position(|pool| pool.cidr.contains(&usage.cidr)) {
                 None => all.outside_pools.push(usage),
-                Some(place) => {
+                Some(index) => {
                     let is_reserved = block.allocations().filter(|one| rules.reservations.contains(one.ip));
-                    reserved_in_use[place] += is_reserved.count() as u128;
-                    all.pools[place].in_use += usage.in_use as u128;
-                    all.pools[place].blocks.push(usage);
+                    reserved_in_use[index] += is_reserved.count() as u128;
+                    all.pools[index].in_use += usage.in_use as u128;
+                    all.pools[index].blocks.push(usage);
                 }
             }
         }
@@ -111,9 +111,4 @@ impl Allocator<'_> {
 fn empty(pool: &Pool) -> PoolUse {
     let (name, cidr) = (pool.name().to_owned(), pool.cidr());
     PoolUse { name, cidr, total: size(cidr), in_use: 0, reserved: 0, blocks: Vec::new() }
-}
-
-/// How many addresses a network has; all of IPv6 is one more than can be counted.
-pub(super) fn size(cidr: IpNet) -> u128 {
-    (number(cidr.broadcast()) - number(cidr.network())).saturating_add(1)
 }

@@ -1,22 +1,22 @@
-//! The blocks of a pool, one after the other, each node beginning at a place of its own: nodes that need a block at the same
-//! moment seldom reach for the same one.
+//! The order in which a node tries the blocks of a pool. Each node begins at another block, so that nodes that need a block at
+//! the same time rarely try the same one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use podwire_ip::{to_u128, IpFamily};
 
 use super::{AffinityOwner, Pool, Reservations};
 use crate::timestamp::Timestamp;
-use podwire_ip::to_u128 as number;
 
-/// All blocks of a pool once, but for those that are reserved as a whole.
+/// Iterates over all blocks of a pool once, except those that are completely reserved.
 pub(super) struct Walk<'a> {
     base: u128,
     length: u8,
-    is_v4: bool,
-    /// How many addresses a block has, as a power of two.
+    family: IpFamily,
+    /// The number of host bits of a block.
     bits: u8,
-    /// How many blocks there are, less one: the number of all blocks of `::/0` does not fit.
+    /// The index of the last block. (The number of blocks of `::/0` does not fit.)
     last: u128,
     next: u128,
     left: Option<u128>,
@@ -33,31 +33,28 @@ impl<'a> Walk<'a> {
         let (cidr, length) = (pool.cidr(), pool.block_size());
         let last = u128::MAX.checked_shr(128 - u32::from(length - cidr.prefix_len())).unwrap_or(0);
         let bits = pool.family().bits() - length;
-        // A node is better off beside its other addresses, unless a block is one address only.
+        // A node always begins at the same block, unless a block is a single address.
         let seed = match bits {
             0 => u128::from(now.unix_nanos()),
             _ => u128::from(fnv32(owner.name())),
         };
         let next = last.checked_add(1).map_or(seed, |count| seed % count);
-        let is_v4 = cidr.addr().is_ipv4();
-        Walk { base: number(cidr.addr()), length, is_v4, bits, last, next, left: Some(last), reservations }
+        let (base, family) = (to_u128(cidr.addr()), pool.family());
+        Walk { base, length, family, bits, last, next, left: Some(last), reservations }
     }
 
     fn block(&self, index: u128) -> Option<IpNet> {
         let number = self.base + (index << self.bits);
-        let ip = match self.is_v4 {
-            true => IpAddr::from(Ipv4Addr::from_bits(number as u32)),
-            false => IpAddr::from(Ipv6Addr::from_bits(number)),
+        let ip = match self.family {
+            IpFamily::V4 => IpAddr::from(Ipv4Addr::from_bits(number as u32)),
+            IpFamily::V6 => IpAddr::from(Ipv6Addr::from_bits(number)),
         };
         IpNet::new(ip, self.length).ok()
     }
 
     fn advance(&mut self, steps: u128) {
         self.left = self.left.and_then(|left| left.checked_sub(steps));
-        self.next = match self.last - self.next >= steps {
-            true => self.next + steps,
-            false => 0,
-        };
+        self.next = if self.last - self.next >= steps { self.next + steps } else { 0 };
     }
 }
 
@@ -72,14 +69,14 @@ impl Iterator for Walk<'_> {
                 self.advance(1);
                 return Some(block);
             };
-            // A reservation may span more blocks than anybody can count: step over all of it, as far as the pool goes.
-            let end = number(reserved.broadcast()).saturating_sub(self.base) >> self.bits;
+            // A reservation may span very many blocks: skip all of them in the pool at once.
+            let end = to_u128(reserved.broadcast()).saturating_sub(self.base) >> self.bits;
             self.advance((end.min(self.last) - self.next).saturating_add(1));
         }
     }
 }
 
-/// FNV-1 of 32 bits, which Calico seeds its own order with.
+/// 32-bit FNV-1, the seed of Calico's order.
 fn fnv32(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte))
 }
@@ -98,12 +95,12 @@ mod tests {
     }
 
     #[test]
-    fn every_block_comes_once_wherever_the_walk_begins() {
+    fn every_block_is_visited_once() {
         let mut all = blocks("10.0.0.0/24", 26, &[]);
         let first = all[0].clone();
         all.sort();
         assert_eq!(all, ["10.0.0.0/26", "10.0.0.128/26", "10.0.0.192/26", "10.0.0.64/26"]);
-        assert_eq!(blocks("10.0.0.0/24", 26, &[])[0], first, "a node always begins at the same place");
+        assert_eq!(blocks("10.0.0.0/24", 26, &[])[0], first, "a node always begins at the same block");
         assert_eq!(blocks("10.0.0.0/26", 26, &[]), ["10.0.0.0/26"]);
         assert_eq!(blocks("10.0.0.4/31", 32, &[]), ["10.0.0.5/32", "10.0.0.4/32"]);
     }
@@ -114,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_as_a_whole_is_stepped_over() {
+    fn completely_reserved_blocks_are_skipped() {
         let mut some = blocks("10.0.0.0/24", 26, &["10.0.0.0/25", "10.0.0.192/32"]);
         some.sort();
         assert_eq!(some, ["10.0.0.128/26", "10.0.0.192/26"]);
@@ -122,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn more_blocks_than_can_be_counted_are_no_trouble() {
+    fn a_huge_pool_is_not_materialized() {
         let most = ["fd00::/9", "fd80::/10", "fdc0::/11", "fde0::/12"];
         let some = blocks("fd00::/8", 122, &most);
         assert_eq!(some.len(), 100);

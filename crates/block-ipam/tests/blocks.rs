@@ -1,4 +1,4 @@
-//! What administrators can ask of pools and blocks, on a store in memory.
+//! Operations on pools and blocks, with a store in memory.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use podwire_block_ipam::{
     Use,
 };
 
-/// A cluster whose time is told by the test.
+/// A cluster with a clock that the test sets.
 struct Cluster {
     store: Memory,
     seconds: Cell<u64>,
@@ -78,7 +78,7 @@ fn net(text: &str) -> IpNet {
 }
 
 #[test]
-fn a_node_fills_its_block_before_it_takes_another() {
+fn a_node_fills_its_block_before_it_claims_another() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 30)]);
     let mut wanted = request("node1", "net.a");
     wanted.count = 6;
@@ -92,7 +92,7 @@ fn a_node_fills_its_block_before_it_takes_another() {
 }
 
 #[test]
-fn when_all_blocks_are_taken_nodes_borrow_unless_that_is_forbidden() {
+fn when_all_blocks_are_taken_nodes_borrow_if_allowed() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/30", 30)]);
     let own = cluster.one("node1", "net.a");
     let borrowed = cluster.one("node2", "net.b");
@@ -104,12 +104,12 @@ fn when_all_blocks_are_taken_nodes_borrow_unless_that_is_forbidden() {
     tunnel.intended_use = Use::Tunnel;
     assert!(
         cluster.assign(&tunnel).unwrap_err().starts_with("No Free Blocks"),
-        "a tunnel's end is never borrowed"
+        "a tunnel address is never borrowed"
     );
     cluster.configure(|config| config.strict_affinity = true);
     let refused = cluster.assign(&request("node2", "net.c")).unwrap_err();
     assert_eq!(refused, "No more free affine blocks and strict affinity enabled");
-    assert!(cluster.assign(&request("node1", "net.c")).is_ok(), "its own block still has room");
+    assert!(cluster.assign(&request("node1", "net.c")).is_ok(), "its own block has free addresses");
 }
 
 #[test]
@@ -125,19 +125,19 @@ fn a_block_limit_limits_blocks_and_not_pods() {
 }
 
 #[test]
-fn an_empty_block_is_stolen_when_its_claim_is_old_enough() {
+fn an_empty_block_is_reclaimed_when_its_affinity_is_old_enough() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/31", 31)]);
     cluster.configure(|config| config.strict_affinity = true);
     cluster.one("node1", "net.a");
     cluster.allocator().release_handle(&cluster.rules(), "net.a").unwrap();
-    assert!(cluster.assign(&request("node2", "net.b")).is_err(), "the claim is new");
+    assert!(cluster.assign(&request("node2", "net.b")).is_err(), "the affinity is new");
     cluster.wait(60);
     cluster.one("node2", "net.b");
     let owners: Vec<_> =
         cluster.allocator().affinities(None).unwrap().into_iter().map(|(owner, ..)| owner).collect();
     assert_eq!(owners, [AffinityOwner::host("node2")]);
     cluster.wait(600);
-    assert!(cluster.assign(&request("node1", "net.c")).is_err(), "a block with a pod in it stays");
+    assert!(cluster.assign(&request("node1", "net.c")).is_err(), "a block with a pod stays");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn selectors_uses_and_modes_choose_the_pool() {
     wanted.node_labels = labels("zone", "east");
     assert_eq!(from(&wanted).unwrap(), "1");
     wanted.node_labels = labels("zone", "west");
-    assert!(from(&wanted).is_err(), "the namespace has no team");
+    assert!(from(&wanted).is_err(), "the namespace has no label team");
     wanted.namespace_labels = labels("team", "red");
     assert_eq!(from(&wanted).unwrap(), "2");
     wanted.intended_use = Use::LoadBalancer;
@@ -168,7 +168,7 @@ fn selectors_uses_and_modes_choose_the_pool() {
     wanted.pools = vec!["manual".into()];
     assert_eq!(from(&wanted).unwrap(), "4");
     wanted.pools = vec!["10.1.0.0/24".into()];
-    assert_eq!(from(&wanted).unwrap(), "1", "who names a pool is not asked for labels");
+    assert_eq!(from(&wanted).unwrap(), "1", "an explicit pool ignores selectors");
     wanted.pools = vec!["off".into()];
     assert_eq!(
         from(&wanted).unwrap_err(),
@@ -180,14 +180,14 @@ fn selectors_uses_and_modes_choose_the_pool() {
 }
 
 #[test]
-fn a_selector_that_makes_no_sense_is_told_with_its_pool() {
+fn an_invalid_selector_is_reported_with_its_pool() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/24", 26).for_nodes("zone = 'x'")]);
     let refused = cluster.assign(&request("node1", "net.a")).unwrap_err();
-    assert!(refused.starts_with("IP pool pods: the selector \"zone = 'x'\" makes no sense"), "{refused}");
+    assert!(refused.starts_with("IP pool pods: the selector \"zone = 'x'\" is invalid"), "{refused}");
 }
 
 #[test]
-fn an_empty_block_of_a_pool_that_no_longer_wants_the_node_is_given_up() {
+fn an_empty_block_of_a_pool_that_no_longer_selects_the_node_is_released() {
     let cluster = Cluster::new(&[
         pool("east", "10.1.0.0/24", 26).for_nodes("zone == 'east'"),
         pool("rest", "10.2.0.0/24", 26),
@@ -196,7 +196,7 @@ fn an_empty_block_of_a_pool_that_no_longer_wants_the_node_is_given_up() {
     wanted.pools = vec!["east".into()];
     cluster.assign(&wanted).unwrap();
     assert!(cluster.one("node1", "net.b").starts_with("10.2."));
-    assert_eq!(cluster.allocator().affinities(None).unwrap().len(), 2, "a pod is still in it");
+    assert_eq!(cluster.allocator().affinities(None).unwrap().len(), 2, "it still has a pod");
     cluster.allocator().release_handle(&cluster.rules(), "net.a").unwrap();
     cluster.one("node1", "net.c");
     let left: Vec<_> =
@@ -205,7 +205,7 @@ fn an_empty_block_of_a_pool_that_no_longer_wants_the_node_is_given_up() {
 }
 
 #[test]
-fn an_address_may_be_asked_for_by_name() {
+fn a_specific_address_may_be_requested() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/24", 26), pool("off", "10.9.0.0/24", 26).disabled()]);
     cluster.put(
         "/calico/resources/v3/projectcalico.org/ipreservations/r",
@@ -216,7 +216,7 @@ fn an_address_may_be_asked_for_by_name() {
             cluster.allocator().assign_address(&cluster.rules(), &request(node, handle), ip.parse().unwrap());
         given.map(|address| address.to_string()).map_err(|error| error.to_string())
     };
-    assert_eq!(ask("node1", "net.a", "10.0.0.7").unwrap(), "10.0.0.7/26", "reserved, but asked for");
+    assert_eq!(ask("node1", "net.a", "10.0.0.7").unwrap(), "10.0.0.7/26", "reserved, but requested");
     assert_eq!(
         ask("node2", "net.b", "10.0.0.7").unwrap_err(),
         "Address already assigned in block: 10.0.0.7 belongs to net.a"
@@ -231,7 +231,7 @@ fn an_address_may_be_asked_for_by_name() {
 }
 
 #[test]
-fn an_address_is_not_given_again_before_it_has_cooled_down() {
+fn an_address_is_not_assigned_again_before_it_has_cooled_down() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/32", 32)]);
     cluster.configure(|config| config.ip_cooldown_seconds = 30);
     cluster.one("node1", "net.a");
@@ -247,13 +247,13 @@ fn an_address_is_not_given_again_before_it_has_cooled_down() {
         Ok(vec![])
     );
     let unknown = cluster.allocator().release(&cluster.rules(), &[Release::of("10.0.0.0".parse().unwrap())]);
-    assert_eq!(unknown, Ok(vec!["10.0.0.0".parse().unwrap()]), "who has given it back has it no more");
+    assert_eq!(unknown, Ok(vec!["10.0.0.0".parse().unwrap()]), "a released address is not in use");
     cluster.wait(30);
     assert_eq!(cluster.allocator().free_cooled_down(&cluster.rules()), Ok(1));
 }
 
 #[test]
-fn a_late_release_does_not_take_an_address_from_its_next_owner() {
+fn a_late_release_does_not_affect_the_next_holder() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/32", 32)]);
     cluster.one("node1", "net.a");
     let ip = "10.0.0.0".parse().unwrap();
@@ -270,11 +270,11 @@ fn a_pool_is_split_while_pods_keep_their_addresses() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 30)]);
     let address = cluster.one("node1", "net.a");
     let rules = cluster.rules();
-    for (parts, why) in [(3, "3 is not 2, 4, 8"), (8, "smaller than a block"), (1, "1 is not 2")] {
+    for (parts, why) in [(3, "3 is not 2, 4, 8"), (8, "smaller than its blocks"), (1, "1 is not 2")] {
         let refused = cluster.allocator().split(&rules.pools[0], parts).unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");
     }
-    // An attempt that was cut short is gone on with.
+    // An interrupted attempt is continued.
     let first = pool("split-pods-0", "10.0.0.0/30", 30).disabled();
     cluster.allocator().add_pool(&first).unwrap();
     let parts = cluster.allocator().split(&rules.pools[0], 4).unwrap();
@@ -288,16 +288,16 @@ fn a_pool_is_split_while_pods_keep_their_addresses() {
 }
 
 #[test]
-fn a_split_that_was_cut_short_after_the_old_pool_went_is_ended() {
+fn a_split_that_was_interrupted_after_the_deletion_is_finished() {
     let part = |number: u8| pool(&format!("split-pods-{number}"), &format!("10.0.0.{}/29", number * 8), 30);
     let cluster = Cluster::new(&[part(0).disabled(), part(1).disabled()]);
     let resume = |name: &str, parts| {
         cluster.allocator().resume_split(&cluster.rules().pools, name, parts).unwrap().map(|made| made.len())
     };
-    assert_eq!((resume("other", 2), resume("pods", 4)), (None, None), "that is not what was begun");
+    assert_eq!((resume("other", 2), resume("pods", 4)), (None, None), "another split");
     assert_eq!(resume("pods", 2), Some(2));
     assert!(cluster.rules().pools.len() == 2 && cluster.rules().pools.iter().all(Pool::is_enabled));
-    assert_eq!(resume("pods", 2), None, "it is ended");
+    assert_eq!(resume("pods", 2), None, "it is finished");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn blocks_of_another_size_are_not_overlapped() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_found_and_mended() {
+fn inconsistencies_are_found_and_repaired() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 30)]);
     let address = net(&cluster.one("node1", "net.a"));
     cluster.put(
@@ -327,7 +327,7 @@ fn what_does_not_fit_together_is_found_and_mended() {
     );
     cluster
         .put("/calico/ipam/v2/host/node2/ipv4/block/10.0.0.0-30", r#"{"state":"pending","deleted":false}"#);
-    cluster.put("/calico/ipam/v2/host/node9", "something else of Calico");
+    cluster.put("/calico/ipam/v2/host/node9", "another record of Calico");
     cluster.put("/calico/ipam/v2/assignment/ipv4/block/10.9.0.0-30", "nonsense");
     let handle = cluster.store.get("/calico/ipam/v2/handle/net.a").unwrap().unwrap();
     cluster.store.delete(&handle.key, handle.revision).unwrap();
@@ -338,11 +338,15 @@ fn what_does_not_fit_together_is_found_and_mended() {
     assert_eq!(repaired, 4);
     let left = cluster.allocator().check(&cluster.rules()).unwrap().problems;
     assert!(matches!(&left[..], [Problem::Malformed { .. }]), "{left:?}");
-    assert_eq!(cluster.allocator().addresses_of("net.a").unwrap(), [address.addr()], "the handle is back");
+    assert_eq!(
+        cluster.allocator().addresses_of("net.a").unwrap(),
+        [address.addr()],
+        "the handle is repaired"
+    );
 }
 
 #[test]
-fn what_is_marked_as_deleted_is_not_there() {
+fn records_marked_as_deleted_are_ignored() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/32", 32)]);
     cluster.put(
         "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-32",
@@ -354,7 +358,7 @@ fn what_is_marked_as_deleted_is_not_there() {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_not_written() {
+fn invalid_settings_are_not_written() {
     let cluster = Cluster::new(&[]);
     let refused = cluster.allocator().configure(|config| config.auto_allocate_blocks = false).unwrap_err();
     assert!(matches!(refused, Error::Settings { .. }));
@@ -365,14 +369,14 @@ fn settings_that_make_no_sense_are_not_written() {
 }
 
 #[test]
-fn what_a_pod_has_from_elsewhere_is_entered_once_and_given_to_nobody_else() {
+fn an_adopted_address_is_recorded_once_and_not_assigned_again() {
     let cluster = Cluster::new(&[pool("pods", "10.0.0.0/28", 30)]);
     let (allocator, rules) = (cluster.allocator(), cluster.rules());
     let (a, ip) = (request("node1", "net.a"), "10.0.0.1".parse().unwrap());
     assert_eq!(allocator.check_adopt(&rules, &a, ip), Ok(AdoptOutcome::Recorded));
-    assert_eq!(cluster.store.list("/calico/ipam/").unwrap(), [], "asking changes nothing");
+    assert_eq!(cluster.store.list("/calico/ipam/").unwrap(), [], "the check changes nothing");
     assert_eq!(allocator.adopt(&rules, &a, ip), Ok(AdoptOutcome::Recorded));
-    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(AdoptOutcome::AlreadyRecorded), "it may be told twice");
+    assert_eq!(allocator.adopt(&rules, &a, ip), Ok(AdoptOutcome::AlreadyRecorded), "adoption is idempotent");
     assert_eq!(allocator.addresses_of("net.a").unwrap(), [ip]);
     let taken = allocator.adopt(&rules, &request("node1", "net.b"), ip).unwrap_err().to_string();
     assert!(taken.ends_with("10.0.0.1 belongs to net.a"), "{taken}");

@@ -1,4 +1,4 @@
-//! What a node asks of the store when a thousand others are there.
+//! The requests of a node in a cluster of a thousand nodes.
 
 use std::cell::RefCell;
 
@@ -9,17 +9,18 @@ use podwire_block_ipam::{AffinityOwner, Allocator, Pool, Request, Rules};
 const NODES: usize = 1_000;
 const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 
-/// A store that counts.
+/// A store that records requests.
 struct Counting {
     store: Memory,
-    /// Each question, and how many bytes of values of blocks its answer had.
+    /// Each request, with the bytes of block values in its response.
     asked: RefCell<Vec<(String, usize)>>,
 }
 
 impl Counting {
-    fn count<'a>(&self, question: String, answer: impl Iterator<Item = &'a Entry>) {
-        let bytes = answer.filter(|entry| entry.key.starts_with(BLOCKS)).map(|entry| entry.value.len()).sum();
-        self.asked.borrow_mut().push((question, bytes));
+    fn count<'a>(&self, request: String, response: impl Iterator<Item = &'a Entry>) {
+        let bytes =
+            response.filter(|entry| entry.key.starts_with(BLOCKS)).map(|entry| entry.value.len()).sum();
+        self.asked.borrow_mut().push((request, bytes));
     }
 }
 
@@ -61,8 +62,8 @@ fn now() -> Timestamp {
     Timestamp::from_unix_nanos(1_787_405_600_000_000_000)
 }
 
-/// A thousand nodes with a block each, all of it in use.
-fn crowded() -> Counting {
+/// A thousand nodes with one full block each.
+fn thousand_nodes() -> Counting {
     let store = Memory::new();
     let allocator = Allocator::new(&store, now);
     allocator.add_pool(&Pool::new("pods", "10.0.0.0/12".parse().unwrap())).unwrap();
@@ -77,8 +78,8 @@ fn crowded() -> Counting {
 }
 
 #[test]
-fn one_more_claims_a_block_without_reading_those_of_others() {
-    let crowd = crowded();
+fn a_new_node_claims_a_block_without_reading_others() {
+    let crowd = thousand_nodes();
     let rules = Rules::load(&crowd.store).unwrap();
     let given =
         Allocator::new(&crowd, now).assign(&rules, &Request::new(AffinityOwner::host("new"), "net.new"));
@@ -93,7 +94,7 @@ fn one_more_claims_a_block_without_reading_those_of_others() {
         format!("get {own}"),
         format!("update {own}"),
     ];
-    assert_eq!(of_blocks, wanted, "its own block is made, read back and written: {asked:#?}");
+    assert_eq!(of_blocks, wanted, "its own block is created, read and written: {asked:#?}");
     let read: usize = asked.iter().map(|(_, bytes)| bytes).sum();
     let empty = crowd.store.get(&own).unwrap().unwrap().value.len();
     assert!(read <= empty, "{read} bytes of blocks were read");
@@ -101,8 +102,8 @@ fn one_more_claims_a_block_without_reading_those_of_others() {
 }
 
 #[test]
-fn an_address_of_a_pool_that_is_gone_is_given_back_without_reading_all_blocks() {
-    let crowd = crowded();
+fn an_address_of_a_deleted_pool_is_released_without_reading_all_blocks() {
+    let crowd = thousand_nodes();
     let allocator = Allocator::new(&crowd, now);
     let ip = allocator.addresses_of("net.7").unwrap()[0];
     let size = crowd.asked.take().into_iter().map(|(_, bytes)| bytes).max().unwrap();

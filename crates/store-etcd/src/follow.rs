@@ -53,7 +53,7 @@ impl Follow for EtcdFollow {
                 }
             };
             let changes = changes(&message);
-            changes.iter().for_each(|change| known.note(change));
+            changes.iter().for_each(|change| known.record(change));
             Ok(Some(changes).filter(|changes| !changes.is_empty()))
         })
     }
@@ -94,7 +94,7 @@ fn changes(message: &WatchResponse) -> Vec<Change> {
         let found = event.kv()?;
         Some(match event.event_type() {
             EventType::Put => Change::Put(entry(found)),
-            EventType::Delete => Change::Gone(String::from_utf8_lossy(found.key()).into_owned()),
+            EventType::Delete => Change::Deleted(String::from_utf8_lossy(found.key()).into_owned()),
         })
     };
     message.events().iter().filter_map(change).collect()

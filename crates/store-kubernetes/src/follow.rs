@@ -97,7 +97,7 @@ impl KubernetesFollow {
             }
             Ok(Event::Delete(object)) => {
                 let gone = match self.change(source, object)? {
-                    Some(Change::Put(entry)) => Some(Change::Gone(entry.key)),
+                    Some(Change::Put(entry)) => Some(Change::Deleted(entry.key)),
                     other => other,
                 };
                 self.note(gone);
@@ -120,7 +120,7 @@ impl KubernetesFollow {
 
     fn note(&mut self, change: Option<Change>) {
         if let Some(change) = change {
-            self.known.note(&change);
+            self.known.record(&change);
             self.changes.push(change);
         }
     }
@@ -138,7 +138,7 @@ impl KubernetesFollow {
         };
         let is_meant = |entry: &Entry| self.prefixes.iter().any(|prefix| entry.key.starts_with(prefix));
         Ok(entry.map_err(fail)?.filter(is_meant).map(|entry| match is_gone {
-            true => Change::Gone(entry.key),
+            true => Change::Deleted(entry.key),
             false => Change::Put(entry),
         }))
     }

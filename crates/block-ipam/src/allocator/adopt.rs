@@ -1,4 +1,4 @@
-//! Entering what somebody has got elsewhere: a running pod keeps its address, and from then on it is a block's.
+//! Adopts addresses that another IPAM has assigned: a running pod keeps its address, and a block records it from then on.
 
 use std::net::IpAddr;
 
@@ -6,17 +6,17 @@ use super::claim::not_owner;
 use super::{Allocator, Error};
 use crate::{Request, Rules};
 
-/// What became of an address that was to be entered.
+/// The outcome of an adoption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptOutcome {
-    /// It is written down now.
+    /// The address was recorded now.
     Recorded,
-    /// It was written down already, for the same handle.
+    /// It was recorded before, for the same handle.
     AlreadyRecorded,
 }
 
 impl Allocator<'_> {
-    /// Writes down that the request's handle has an address. It may be told twice. [`Error::Taken`] if somebody else has it.
+    /// Records that the request's handle has an address. Idempotent. Fails with [`Error::Taken`] if another handle has it.
     pub fn adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<AdoptOutcome, Error> {
         match self.check_adopt(rules, request, ip)? {
             AdoptOutcome::Recorded => self.assign_address(rules, request, ip).map(|_| AdoptOutcome::Recorded),
@@ -24,17 +24,17 @@ impl Allocator<'_> {
         }
     }
 
-    /// What [`Allocator::adopt`] would do at this moment. Nothing is written.
+    /// What [`Allocator::adopt`] would do now. Nothing is written.
     pub fn check_adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<AdoptOutcome, Error> {
         let outside = Error::OutsideOfPools { ip, allowed: request.intended_use.name() };
         let cidr = rules.pool_of(ip, request.intended_use)?.block_of(ip).ok_or(outside)?;
         let Some(block) = self.block(cidr)?.map(|record| record.value) else {
-            return self.refuse_overlap(cidr).map(|()| AdoptOutcome::Recorded);
+            return self.check_overlap(cidr).map(|()| AdoptOutcome::Recorded);
         };
         match block.allocation(ip).map(|allocation| allocation.attribute.handle()) {
             Some(Some(holder)) if holder == request.handle => Ok(AdoptOutcome::AlreadyRecorded),
             Some(holder) => {
-                Err(Error::Taken { ip, holder: holder.unwrap_or("nobody: it cools down").into() })
+                Err(Error::Taken { ip, holder: holder.unwrap_or("no handle: it cools down").into() })
             }
             None if rules.config.strict_affinity && block.owner().as_ref() != Some(&request.owner) => {
                 Err(not_owner(&block))

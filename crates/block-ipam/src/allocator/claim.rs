@@ -1,17 +1,17 @@
-//! Claiming a block and giving it up.
+//! Claims and releases blocks.
 //!
 //! ```text
-//!            claim                                      give up
+//!            claim                                      release
 //!   affinity pending ──┐                     affinity pendingDeletion ──┐
 //!                      ▼                                                ▼
-//!                 block made, naming us                       block deleted, or nobody's
+//!                 block created with our name                 block deleted, or without owner
 //!                      │                                                │
 //!   affinity confirmed ◀                     affinity deleted ◀─────────┘
 //! ```
 //!
-//! Each arrow is a compare-and-swap with what was read before, so of two who meet one is turned back by the other's write. Who gives
-//! a block up looks at the block *before* the affinity: if the owner confirms its claim again after that, it has to write the
-//! block too, and the one who gives up comes too late.
+//! Each step is a compare-and-swap with the record that was read before, so of two concurrent operations one fails. A release
+//! reads the block *before* the affinity: if the owner confirms its affinity again after that, it also writes the block, and
+//! the release fails.
 
 use ipnet::IpNet;
 
@@ -20,7 +20,7 @@ use crate::store::StoreError;
 use crate::State;
 
 impl Allocator<'_> {
-    /// Makes a block the owner's. [`Error::NotOwner`] if somebody else has it.
+    /// Claims a block. Fails with [`Error::NotOwner`] if another owner has it.
     pub fn claim(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<(), Error> {
         self.retry("claiming a block", || self.try_to_claim(owner, cidr))
     }
@@ -39,7 +39,7 @@ impl Allocator<'_> {
                     return Err(not_owner(&block.value));
                 }
                 Some(_) if affinity.value.state == State::Confirmed => return Ok(Some(())),
-                // It is ours from an earlier life. Somebody may be about to take it away: this write stops them.
+                // The owner claimed it before a restart. This write stops a concurrent reclaim.
                 Some(mut block) => self.save_block(&mut block)?,
             },
             Err(error) => return Err(error),
@@ -49,7 +49,7 @@ impl Allocator<'_> {
         Ok(Some(()))
     }
 
-    /// Our affinity with a block: a new one that is pending, or the one that is there.
+    /// The owner's affinity: a new pending one, or the existing one.
     fn pending_affinity(
         &self,
         owner: &AffinityOwner,
@@ -57,77 +57,82 @@ impl Allocator<'_> {
     ) -> Result<Option<Record<Affinity>>, Error> {
         match Record::create(self.store, key::affinity(owner, cidr), Affinity::pending()) {
             Err(Error::Store(StoreError::Exists { .. })) => {}
-            made => return made.map(Some),
+            created => return created.map(Some),
         }
         let Some(mut affinity) = self.affinity(owner, cidr)? else {
             return Ok(None);
         };
-        // A confirmed claim stays as it is if the block is there; if not, it was a lie, and is told anew.
-        let is_true = affinity.value.state == State::Confirmed && self.block(cidr)?.is_some();
-        if !is_true && affinity.value.state != State::Pending {
+        // A confirmed affinity without a block is invalid and becomes pending again.
+        let is_valid = affinity.value.state == State::Confirmed && self.block(cidr)?.is_some();
+        if !is_valid && affinity.value.state != State::Pending {
             affinity.value.state = State::Pending;
             affinity.save(self.store)?;
         }
         Ok(Some(affinity))
     }
 
-    /// Gives a block up: an empty one is deleted, one with pods in it is nobody's from then on.
+    /// Releases a block: an empty one is deleted; one with addresses in use loses its owner.
     pub fn release_affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<(), Error> {
-        self.retry("giving a block up", || self.try_to_release_affinity(owner, cidr, |_| Ok(())))
+        self.retry("releasing a block", || self.try_to_release_affinity(owner, cidr, |_| Ok(())))
     }
 
-    /// Gives a block up if it is empty, else [`Error::NotEmpty`].
+    /// Releases a block if it is empty. Fails with [`Error::NotEmpty`].
     pub fn release_affinity_if_empty(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<(), Error> {
-        self.retry("giving a block up", || self.try_to_release_affinity(owner, cidr, must_be_empty))
+        self.retry("releasing a block", || self.try_to_release_affinity(owner, cidr, check_empty))
     }
 
-    /// Gives up whatever a node has, when the node is gone. With `if_empty`, blocks with addresses in use stay.
+    /// Releases all blocks of an owner that does not exist any more. With `if_empty`, blocks with addresses in use stay.
     pub fn release_all_affinities(&self, owner: &AffinityOwner, if_empty: bool) -> Result<(), Error> {
         let blocks = self.blocks()?.into_iter().flatten();
         let named = blocks.filter(|block| block.owner().as_ref() == Some(owner)).map(|block| block.cidr());
         let claimed = self.affinities(Some(owner))?.into_iter().map(|(_, cidr, _)| cidr);
         for cidr in claimed.chain(named).collect::<std::collections::BTreeSet<_>>() {
-            match if_empty {
-                true => match self.release_affinity_if_empty(owner, cidr) {
-                    Err(Error::NotEmpty { .. }) => {}
-                    done => done?,
-                },
-                false => self.release_affinity(owner, cidr)?,
+            if !if_empty {
+                self.release_affinity(owner, cidr)?;
+                continue;
+            }
+            match self.release_affinity_if_empty(owner, cidr) {
+                Err(Error::NotEmpty { .. }) => {}
+                done => done?,
             }
         }
         Ok(())
     }
 
-    /// Takes an empty block away from whoever has it, as it was seen: one write to it since then, and it stays.
-    pub(super) fn take_away(&self, seen: &Block) -> Result<(), Error> {
-        let untouched = |block: &Block| match block.sequence() == seen.sequence() {
-            true => must_be_empty(block),
-            false => Err(Error::NotEmpty { block: block.cidr() }),
+    /// Reclaims an empty block from its owner, if it has not been written since it was read.
+    pub(super) fn reclaim(&self, seen: &Block) -> Result<(), Error> {
+        let check_unchanged = |block: &Block| {
+            if block.sequence() != seen.sequence() {
+                return Err(Error::NotEmpty { block: block.cidr() });
+            }
+            check_empty(block)
         };
         let Some(owner) = seen.owner() else {
             let block = self.block(seen.cidr())?;
             return match block {
                 Some(block) if block.value.owner().is_none() => {
-                    untouched(&block.value).and_then(|()| block.delete(self.store))
+                    check_unchanged(&block.value).and_then(|()| block.delete(self.store))
                 }
                 _ => Ok(()),
             };
         };
-        self.retry("taking a block away", || self.try_to_release_affinity(&owner, seen.cidr(), untouched))
+        self.retry("reclaiming a block", || {
+            self.try_to_release_affinity(&owner, seen.cidr(), check_unchanged)
+        })
     }
 
     fn try_to_release_affinity(
         &self,
         owner: &AffinityOwner,
         cidr: IpNet,
-        may_go: impl Fn(&Block) -> Result<(), Error>,
+        check: impl Fn(&Block) -> Result<(), Error>,
     ) -> Result<Option<()>, Error> {
         let block = self.block(cidr)?;
         let affinity = self.affinity(owner, cidr)?;
         let Some(mut block) = block.filter(|block| block.value.owner().as_ref() == Some(owner)) else {
             return self.drop_stale_affinity(affinity, cidr).map(|done| done.then_some(()));
         };
-        may_go(&block.value)?;
+        check(&block.value)?;
         let affinity = match affinity {
             None => None,
             Some(mut affinity) => {
@@ -136,18 +141,18 @@ impl Allocator<'_> {
                 Some(affinity)
             }
         };
-        block.value.disown();
+        block.value.remove_owner();
         self.save_block(&mut block)?;
         affinity.map_or(Ok(()), |affinity| affinity.delete(self.store))?;
         Ok(Some(()))
     }
 
-    /// Removes an affinity whose block is not there, or not the owner's. Whether that was so when the affinity was read.
+    /// Deletes an affinity whose block does not exist or has another owner. `false` if that has changed since it was read.
     fn drop_stale_affinity(&self, affinity: Option<Record<Affinity>>, cidr: IpNet) -> Result<bool, Error> {
         let Some(affinity) = affinity else {
             return Ok(true);
         };
-        // The block was looked at before the affinity. Between the two the owner may have come to have it.
+        // The block was read before the affinity. The owner may have claimed it in between.
         if affinity.value.state == State::Confirmed {
             let owner = key::parse_affinity(&affinity.key).map(|(owner, _)| owner);
             if self.block(cidr)?.is_some_and(|block| block.value.owner() == owner) {
@@ -158,9 +163,9 @@ impl Allocator<'_> {
         Ok(true)
     }
 
-    /// Removes a claim whose block is not there, or not the owner's. Whether that was so.
-    pub(crate) fn forget_stale_affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<bool, Error> {
-        self.retry("forgetting a claim", || {
+    /// Deletes an affinity whose block does not exist or has another owner. Returns whether that was the case.
+    pub(crate) fn delete_stale_affinity(&self, owner: &AffinityOwner, cidr: IpNet) -> Result<bool, Error> {
+        self.retry("deleting an affinity", || {
             let block = self.block(cidr)?;
             let affinity = self.affinity(owner, cidr)?;
             if block.is_some_and(|block| block.value.owner().as_ref() == Some(owner)) {
@@ -170,7 +175,7 @@ impl Allocator<'_> {
         })
     }
 
-    /// Our own block, if it is really ours. What a death has left half done is finished first.
+    /// The owner's block, if it really owns it. An unfinished claim is finished first.
     pub(super) fn own_block(
         &self,
         owner: &AffinityOwner,
@@ -197,14 +202,14 @@ impl Allocator<'_> {
     }
 }
 
-fn must_be_empty(block: &Block) -> Result<(), Error> {
-    match block.is_empty() {
-        true => Ok(()),
-        false => Err(Error::NotEmpty { block: block.cidr() }),
+fn check_empty(block: &Block) -> Result<(), Error> {
+    if !block.is_empty() {
+        return Err(Error::NotEmpty { block: block.cidr() });
     }
+    Ok(())
 }
 
 pub(super) fn not_owner(block: &Block) -> Error {
-    let holder = block.owner().map_or_else(|| "nobody".into(), |owner| owner.to_string());
+    let holder = block.owner().map_or_else(|| "no owner".into(), |owner| owner.to_string());
     Error::NotOwner { block: block.cidr(), holder }
 }

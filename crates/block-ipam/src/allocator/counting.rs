@@ -1,8 +1,8 @@
-//! Counting a handle's addresses.
+//! The counts of handles.
 //!
-//! The count goes up before a block is written and down after, so that a death in between leaves a handle that promises too
-//! much. To bring a count down to what a block really holds, two writes are needed in this order: the block (which turns back
-//! everybody who has counted up but not yet written it), then the handle as it was read before that.
+//! A count is increased before a block is written and decreased after, so that a crash in between leaves a count that is too
+//! high. To correct a count that is too high, two writes are needed in this order: the block (which fails every concurrent
+//! assignment that has increased the count but not written the block yet), then the handle as it was read before that.
 
 use ipnet::IpNet;
 
@@ -13,9 +13,14 @@ impl Allocator<'_> {
         Record::find(self.store, &key::handle(id))
     }
 
-    /// Counts up, and returns the handle as it was written.
-    pub(crate) fn count_up(&self, id: &str, block: IpNet, count: usize) -> Result<Record<Handle>, Error> {
-        self.retry("counting a handle up", || match self.handle(id)? {
+    /// Increases a count. Returns the handle as it was written.
+    pub(crate) fn increase_count(
+        &self,
+        id: &str,
+        block: IpNet,
+        count: usize,
+    ) -> Result<Record<Handle>, Error> {
+        self.retry("increasing the count of a handle", || match self.handle(id)? {
             None => {
                 let mut handle = Handle::default();
                 handle.add(block, count);
@@ -29,9 +34,9 @@ impl Allocator<'_> {
         })
     }
 
-    /// Takes a count back because the block was not written. If somebody has changed the handle meanwhile, it is left as it is:
-    /// it promises too much, which does no harm.
-    pub(super) fn count_back(
+    /// Decreases a count because the block was not written. If the handle has changed meanwhile, the count stays too high,
+    /// which does no harm.
+    pub(super) fn undo_increase(
         &self,
         mut handle: Record<Handle>,
         block: IpNet,
@@ -44,9 +49,9 @@ impl Allocator<'_> {
         }
     }
 
-    /// Brings a handle's count for a block down to what the block holds. `before` is the handle as it was read before the last
-    /// write to the block, and `held` what the block has held since that write.
-    pub(super) fn settle(
+    /// Decreases a handle's count to the number of addresses in the block. `before` is the handle as it was read before the last
+    /// write of the block, and `held` is the number of addresses after that write.
+    pub(super) fn decrease_count(
         &self,
         id: &str,
         before: Option<Record<Handle>>,
@@ -62,14 +67,14 @@ impl Allocator<'_> {
         }
         handle.value.subtract(block, surplus);
         match self.save_handle(&mut handle) {
-            Err(error) if error.is_conflict() => self.settle_anew(id, block),
+            Err(error) if error.is_conflict() => self.correct_count(id, block),
             done => done,
         }
     }
 
-    /// The same after somebody has changed the handle: the block is written once more, without a change.
-    pub(crate) fn settle_anew(&self, id: &str, cidr: IpNet) -> Result<(), Error> {
-        self.retry("settling a handle", || {
+    /// Corrects a count that is too high after the handle has changed: the block is written again without a change.
+    pub(crate) fn correct_count(&self, id: &str, cidr: IpNet) -> Result<(), Error> {
+        self.retry("correcting the count of a handle", || {
             let Some(mut handle) = self.handle(id)? else {
                 return Ok(Some(()));
             };
@@ -87,8 +92,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// Removes a handle that counts nothing. Whether it did so still. Whoever counts it up meanwhile is faster.
-    pub(crate) fn forget_idle_handle(&self, id: &str) -> Result<bool, Error> {
+    /// Deletes a handle without counts. Returns `false` if it has counts, or gets one concurrently.
+    pub(crate) fn delete_empty_handle(&self, id: &str) -> Result<bool, Error> {
         match self.handle(id)? {
             Some(mut handle) if handle.value.is_empty() => match self.save_handle(&mut handle) {
                 Err(error) if error.is_conflict() => Ok(false),
@@ -98,11 +103,11 @@ impl Allocator<'_> {
         }
     }
 
-    /// Writes a handle back; one that counts nothing goes.
+    /// Writes a handle. One without counts is deleted.
     pub(super) fn save_handle(&self, handle: &mut Record<Handle>) -> Result<(), Error> {
-        match handle.value.is_empty() {
-            true => Ok(self.store.delete(&handle.key, handle.revision)?),
-            false => handle.save(self.store),
+        if handle.value.is_empty() {
+            return Ok(self.store.delete(&handle.key, handle.revision)?);
         }
+        handle.save(self.store)
     }
 }

@@ -1,4 +1,4 @@
-//! Taking addresses back.
+//! Releases addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,20 +8,19 @@ use ipnet::IpNet;
 use super::{Allocator, Block, Error, Record};
 use crate::{Handle, IpFamily, Rules};
 
-/// An address to give back, and what the caller believes about it.
+/// An address to release, and what the caller expects about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
     /// The address.
     pub ip: IpAddr,
-    /// The handle that has it; any, if nothing is said.
+    /// The expected handle; `None` for any.
     pub handle: Option<String>,
-    /// The block's number when it was given; any, if nothing is said. An address that was given to somebody else since
-    /// then has another.
+    /// The expected sequence number of the assignment; `None` for any. It differs if the address was assigned again.
     pub sequence: Option<u64>,
 }
 
 impl Release {
-    /// Whoever has it.
+    /// A release without expectations.
     pub fn of(ip: IpAddr) -> Release {
         Release { ip, handle: None, sequence: None }
     }
@@ -40,8 +39,7 @@ impl Allocator<'_> {
         Ok(ips)
     }
 
-    /// Gives back whatever a handle has, and removes the handle. That it has nothing is fine: what is left of an assignment
-    /// that was cut short goes, too.
+    /// Releases all addresses of a handle, and deletes the handle. Idempotent. It also cleans up an interrupted assignment.
     pub fn release_handle(&self, rules: &Rules, id: &str) -> Result<Vec<IpAddr>, Error> {
         let mut released = BTreeSet::new();
         self.retry("releasing by handle", || {
@@ -52,14 +50,14 @@ impl Allocator<'_> {
                 released.extend(self.release_in_block(rules, cidr, id)?);
                 handle.value.subtract(cidr, usize::MAX);
             }
-            // If somebody counts up meanwhile, this write fails, and all is done again.
+            // If the count is increased concurrently, this write fails and everything is retried.
             self.save_handle(&mut handle).map(Some)
         })?;
         Ok(released.into_iter().collect())
     }
 
-    /// Frees a handle's addresses in a block. The block is written even if there are none: an assignment that has counted
-    /// the handle up and is about to write the block is turned back by that.
+    /// Frees a handle's addresses in a block. The block is written even if there are none: that fails a concurrent assignment
+    /// that has increased the count and has not written the block yet.
     fn release_in_block(&self, rules: &Rules, cidr: IpNet, id: &str) -> Result<Vec<IpAddr>, Error> {
         self.retry("releasing by handle", || {
             let Some(mut block) = self.block(cidr)? else {
@@ -71,8 +69,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// Gives addresses back, and returns those that nobody had. If what the caller believes about one is no longer so, no
-    /// address of its block is given back.
+    /// Releases addresses, and returns those that were not in use. If an expectation does not hold, no address of its block is
+    /// released.
     pub fn release(&self, rules: &Rules, releases: &[Release]) -> Result<Vec<IpAddr>, Error> {
         let mut by_block: BTreeMap<Option<IpNet>, Vec<&Release>> = BTreeMap::new();
         for release in releases {
@@ -104,7 +102,7 @@ impl Allocator<'_> {
             match block.value.allocation(release.ip).filter(|allocation| !allocation.attribute.is_cooling()) {
                 None => unknown.push(release.ip),
                 Some(allocation) => {
-                    refuse_stale(release, allocation.attribute.handle(), allocation.sequence)?;
+                    check_expectation(release, allocation.attribute.handle(), allocation.sequence)?;
                     ips.push(release.ip);
                     handles.extend(allocation.attribute.handle().map(|handle| (handle.to_owned(), None)));
                 }
@@ -119,7 +117,7 @@ impl Allocator<'_> {
         self.free(&mut block, &ips, rules)?;
         for (id, handle) in handles {
             let held = block.value.of_handle(&id).len();
-            self.settle(&id, handle, cidr, held)?;
+            self.decrease_count(&id, handle, cidr, held)?;
         }
         Ok(Some(unknown))
     }
@@ -131,7 +129,7 @@ impl Allocator<'_> {
         self.save_block(block)
     }
 
-    /// The block that an address lies in: by its pool, or, if that is gone, by looking at the keys of all blocks.
+    /// The block that contains an address: by its pool, or, if the pool is gone, by the keys of all blocks.
     fn block_of(&self, rules: &Rules, ip: IpAddr) -> Result<Option<IpNet>, Error> {
         let by_pool = rules.pools.iter().find_map(|pool| pool.block_of(ip));
         if let Some(cidr) = by_pool {
@@ -143,13 +141,13 @@ impl Allocator<'_> {
     }
 }
 
-fn refuse_stale(release: &Release, handle: Option<&str>, sequence: u64) -> Result<(), Error> {
+fn check_expectation(release: &Release, handle: Option<&str>, sequence: u64) -> Result<(), Error> {
     let why = match (&release.handle, release.sequence) {
         (Some(wanted), _) if handle != Some(wanted) => {
-            format!("it belongs to {}, not to {wanted}", handle.unwrap_or("nobody"))
+            format!("it belongs to {}, not to {wanted}", handle.unwrap_or("no handle"))
         }
         (_, Some(wanted)) if wanted != sequence => {
-            format!("it was given again since then (number {sequence}, not {wanted})")
+            format!("it was assigned again since then (sequence number {sequence}, not {wanted})")
         }
         _ => return Ok(()),
     };
@@ -159,8 +157,10 @@ fn refuse_stale(release: &Release, handle: Option<&str>, sequence: u64) -> Resul
 /// The blocks that a handle names.
 pub(super) fn named_blocks(handle: &Record<Handle>) -> Result<Vec<IpNet>, Error> {
     let read = |(name, _): (&str, usize)| {
-        name.parse()
-            .map_err(|_| Error::Malformed { key: handle.key.clone(), why: format!("{name:?} is no block") })
+        name.parse().map_err(|_| Error::Malformed {
+            key: handle.key.clone(),
+            why: format!("{name:?} is not a block"),
+        })
     };
     handle.value.blocks().map(read).collect()
 }

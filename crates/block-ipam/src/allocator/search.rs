@@ -1,7 +1,8 @@
-//! Finding a block that nobody has.
+//! Finds a free block.
 //!
-//! Most of the time there is one that does not exist yet, and the keys of all blocks tell which: a thousand nodes have 20 MB of blocks and
-//! 50 KB of keys. Only if there is none, the blocks themselves are read: for one of ours without a claim, or an empty one to take over.
+//! Usually there is one that does not exist yet, and the keys of all blocks are enough to find it: a thousand nodes have 20 MB
+//! of blocks and 50 KB of keys. Only if there is none, the blocks are read, to find an own block without an affinity or an
+//! empty one to reclaim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +13,26 @@ use crate::store::Store;
 use crate::walk::Walk;
 use crate::{IpFamily, Pool, Request, Rules};
 
-/// How often another block is tried because somebody else has just taken the one that was found.
-const TRIES: usize = 100;
+/// How often another block is tried after another node was faster.
+const MAX_RETRIES: usize = 100;
 
-/// What one look at all blocks tells.
+/// The result of a search.
 enum Found {
-    /// Nobody has this block, or we have it and it has room.
+    /// A block without an owner, or an own block with free addresses.
     Free(IpNet),
-    /// All are taken, but these are empty.
+    /// All blocks are taken, but these are empty.
     Empty(Vec<Block>),
 }
 
 impl Allocator<'_> {
-    /// A block that is ours from now on and has room, if there is any.
+    /// Claims a block with free addresses, if there is any.
     pub(super) fn find_and_claim(
         &self,
         rules: &Rules,
         request: &Request,
         pools: &[&Pool],
     ) -> Result<Option<IpNet>, Error> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_RETRIES {
             let found = match self.first_absent(rules, request, pools)? {
                 Some(cidr) => Found::Free(cidr),
                 None => self.search(rules, request, pools)?,
@@ -42,16 +43,16 @@ impl Allocator<'_> {
                     Err(Error::NotOwner { .. }) => {}
                     Err(error) => return Err(error),
                 },
-                Found::Empty(blocks) => return self.take_over(request, &blocks),
+                Found::Empty(blocks) => return self.reclaim_one(request, &blocks),
             }
         }
         Err(Error::Busy { what: "finding a free block".into() })
     }
 
-    /// Takes one of these away from its owner.
-    fn take_over(&self, request: &Request, blocks: &[Block]) -> Result<Option<IpNet>, Error> {
+    /// Reclaims one of these blocks.
+    fn reclaim_one(&self, request: &Request, blocks: &[Block]) -> Result<Option<IpNet>, Error> {
         for block in blocks {
-            match self.take_away(block).and_then(|()| self.claim(&request.owner, block.cidr())) {
+            match self.reclaim(block).and_then(|()| self.claim(&request.owner, block.cidr())) {
                 Ok(()) => return Ok(Some(block.cidr())),
                 Err(Error::NotEmpty { .. } | Error::NotOwner { .. } | Error::Busy { .. }) => {}
                 Err(error) if error.is_conflict() => {}
@@ -61,8 +62,8 @@ impl Allocator<'_> {
         Ok(None)
     }
 
-    /// The first block of the node's walk that is not there. Behind the last block that anybody has, the first one is free: a walk is as
-    /// long as the pool is used.
+    /// The first block in the node's order that does not exist. The walk ends at the first free block, so its length depends on
+    /// how many blocks are taken.
     fn first_absent(
         &self,
         rules: &Rules,
@@ -71,27 +72,29 @@ impl Allocator<'_> {
     ) -> Result<Option<IpNet>, Error> {
         let taken = self.cidrs(request.family)?;
         Ok(pools.iter().find_map(|pool| {
-            let odd = of_other_sizes(taken.iter(), pool);
-            let is_free = |cidr: &IpNet| !taken.contains(cidr) && !odd.iter().any(|odd| overlap(*odd, *cidr));
+            let other_sizes = of_other_sizes(taken.iter(), pool);
+            let is_free = |cidr: &IpNet| {
+                !taken.contains(cidr) && !other_sizes.iter().any(|other| overlap(*other, *cidr))
+            };
             Walk::new(pool, &request.owner, self.now(), &rules.reservations).find(is_free)
         }))
     }
 
-    /// All blocks of a family, by their keys alone.
+    /// All blocks of a family, from their keys.
     pub(super) fn cidrs(&self, family: IpFamily) -> Result<BTreeSet<IpNet>, Error> {
         let keys = self.store.keys(&key::blocks(family))?;
         Ok(keys.iter().filter_map(|key| key::parse_block(key)).collect())
     }
 
     fn search(&self, rules: &Rules, request: &Request, pools: &[&Pool]) -> Result<Found, Error> {
-        let taken = Taken::look(self.store)?;
+        let taken = Taken::read(self.store)?;
         let now = self.now();
         let mut empty = Vec::new();
         for pool in pools {
-            let odd = of_other_sizes(taken.0.keys(), pool);
+            let other_sizes = of_other_sizes(taken.0.keys(), pool);
             for cidr in Walk::new(pool, &request.owner, now, &rules.reservations) {
                 match taken.0.get(&cidr) {
-                    None if odd.iter().any(|other| overlap(*other, cidr)) => {}
+                    None if other_sizes.iter().any(|other| overlap(*other, cidr)) => {}
                     None => return Ok(Found::Free(cidr)),
                     Some(None) => {}
                     Some(Some(block)) => {
@@ -112,8 +115,8 @@ impl Allocator<'_> {
         Ok(Found::Empty(empty))
     }
 
-    /// A block that overlaps with one of another size would give the same addresses twice.
-    pub(super) fn refuse_overlap(&self, block: IpNet) -> Result<(), Error> {
+    /// Rejects a block that overlaps one of another size: it would assign the same addresses twice.
+    pub(super) fn check_overlap(&self, block: IpNet) -> Result<(), Error> {
         let taken = self.cidrs(IpFamily::of(block.addr()))?;
         match taken.into_iter().find(|other| *other != block && overlap(*other, block)) {
             Some(other) => Err(Error::Overlap { block, other }),
@@ -122,11 +125,11 @@ impl Allocator<'_> {
     }
 }
 
-/// The blocks that are there; `None` for one that cannot be read.
+/// The existing blocks; `None` for a malformed one.
 struct Taken(BTreeMap<IpNet, Option<Block>>);
 
 impl Taken {
-    fn look(store: &dyn Store) -> Result<Taken, Error> {
+    fn read(store: &dyn Store) -> Result<Taken, Error> {
         let entries = store.list(key::BLOCKS)?;
         let keyed = entries.into_iter().filter_map(|entry| Some((key::parse_block(&entry.key)?, entry)));
         let read = |(cidr, entry): (IpNet, crate::store::Entry)| {
@@ -137,10 +140,11 @@ impl Taken {
     }
 }
 
-/// Blocks in a pool that are not of its size: the size was changed when they were there.
+/// Blocks in a pool that do not have its block size, because the size was changed.
 fn of_other_sizes<'a>(taken: impl Iterator<Item = &'a IpNet>, pool: &Pool) -> Vec<IpNet> {
-    let is_odd = |cidr: &&IpNet| cidr.prefix_len() != pool.block_size() && overlap(**cidr, pool.cidr());
-    taken.filter(is_odd).copied().collect()
+    let has_other_size =
+        |cidr: &&IpNet| cidr.prefix_len() != pool.block_size() && overlap(**cidr, pool.cidr());
+    taken.filter(has_other_size).copied().collect()
 }
 
 fn overlap(one: IpNet, other: IpNet) -> bool {

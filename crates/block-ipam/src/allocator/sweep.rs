@@ -1,4 +1,4 @@
-//! Finding what nobody will ever give back.
+//! Releases addresses of unknown holders, and frees cooled-down addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,43 +6,44 @@ use std::net::IpAddr;
 use super::{Allocator, Block, Error, Release};
 use crate::Rules;
 
-/// What was swept up.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweepReport {
-    /// Addresses, and the handles that had them.
+    /// Released addresses, with their handles.
     pub addresses: Vec<(IpAddr, String)>,
-    /// Handles that had nothing.
+    /// Deleted handles.
     pub handles: Vec<String>,
-    /// What could not be swept, and why.
+    /// Errors about single records.
     pub errors: Vec<Error>,
 }
 
 impl Allocator<'_> {
-    /// Frees addresses that have cooled down in blocks where nothing else happens. How many blocks were written.
+    /// Frees cooled-down addresses in blocks that are not written otherwise. Returns the number of written blocks.
     pub fn free_cooled_down(&self, rules: &Rules) -> Result<usize, Error> {
         let cooldown = rules.config.ip_cooldown_seconds;
         let mut written = 0;
         for block in self.blocks()?.into_iter().flatten() {
-            let is_cooled_down = |block: &Block| {
+            let has_cooled_down = |block: &Block| {
                 block.allocations().any(|one| one.attribute.is_cooled_down(self.now(), cooldown))
             };
-            if is_cooled_down(&block) {
-                written += self.retry("freeing cold addresses", || match self.block(block.cidr())? {
-                    Some(mut found) if is_cooled_down(&found.value) => {
-                        found.value.free_cooled_down(self.now(), cooldown);
-                        self.save_block(&mut found).map(|()| Some(1))
-                    }
-                    _ => Ok(Some(0)),
-                })?;
+            if has_cooled_down(&block) {
+                written +=
+                    self.retry("freeing cooled-down addresses", || match self.block(block.cidr())? {
+                        Some(mut found) if has_cooled_down(&found.value) => {
+                            found.value.free_cooled_down(self.now(), cooldown);
+                            self.save_block(&mut found).map(|()| Some(1))
+                        }
+                        _ => Ok(Some(0)),
+                    })?;
             }
         }
         Ok(written)
     }
 
-    /// Gives back every address, and removes every handle, that `is_alive` does not know. Addresses are found in the blocks
-    /// themselves, and are given back only if they are still what they were when they were looked at. It goes on past errors.
+    /// Releases all addresses and deletes all handles for which `is_alive` is false. Addresses are found in the blocks, and are
+    /// released only if they have not been assigned again since. Errors about single records are collected.
     ///
-    /// Whoever is being started right now must count as alive.
+    /// `is_alive` must be true for containers that are being started.
     pub fn sweep(&self, rules: &Rules, is_alive: impl Fn(&str) -> bool) -> Result<SweepReport, Error> {
         let mut swept = SweepReport::default();
         for block in self.blocks()? {

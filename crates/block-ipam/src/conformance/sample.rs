@@ -1,12 +1,16 @@
-//! What is put into a store to see whether it keeps it: keys, and values that each hold a number.
+//! Sample keys and values. Each value has a number in it.
 //!
-//! In a record the number is a field that nobody knows: what others have written must be kept.
+//! In a record the number is an unknown field, which stores must keep.
 
 use serde_json::{json, Value};
 
+use crate::store::Store;
 use crate::Key;
 
-/// Keys of one kind by their numbers, and values of it with another number in them.
+/// Opens the store as a new client.
+pub type Open<'a> = &'a (dyn Fn() -> Box<dyn Store + Send> + Sync);
+
+/// Numbered keys of one kind, and values with a number.
 pub(super) struct Sample {
     pub(super) key: fn(usize) -> String,
     /// The value for a key, with a number.
@@ -26,14 +30,14 @@ impl Sample {
     }
 }
 
-/// Any key, any value.
+/// Arbitrary keys and values.
 pub(super) const PLAIN: Sample = Sample {
     key: |key| format!("/{key}"),
     write: |_, number| number.to_string().into_bytes(),
     read: |value| String::from_utf8_lossy(value).parse().expect("a number"),
 };
 
-/// Calico's records, each kind of them.
+/// All kinds of Calico's records.
 pub(super) const RECORDS: [Sample; 6] = [BLOCK, AFFINITY, HANDLE, CONFIG, POOL, RESERVATION];
 
 pub(super) const BLOCK: Sample = Sample {
@@ -80,7 +84,7 @@ const RESERVATION: Sample = Sample {
     read: |value| number_at("/spec/number", value),
 };
 
-/// A block in which everything is free.
+/// A block with all addresses free.
 pub(super) fn block(cidr: &str, size: usize, number: usize) -> Vec<u8> {
     bytes(&json!({
         "cidr": cidr, "affinity": "host:node1", "allocations": vec![Value::Null; size],

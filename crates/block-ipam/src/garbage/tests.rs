@@ -7,7 +7,7 @@ use crate::{AffinityOwner, Allocator, Error, IpFamily, Node, Pool, Request, Tunn
 
 const GRACE: Duration = Duration::from_secs(900);
 
-/// A cluster, and a clock.
+/// A cluster with a clock.
 struct Cluster {
     store: Memory,
     inventory: Inventory,
@@ -25,8 +25,8 @@ impl Cluster {
         Cluster { store, inventory, collector: Collector::new(GRACE), now: Duration::ZERO }
     }
 
-    /// An address for a pod that is, or for one that never was.
-    fn give(&self, node: &str, handle: &str, pod: &str) -> IpAddr {
+    /// Assigns an address to a pod, or to a handle without a pod.
+    fn assign(&self, node: &str, handle: &str, pod: &str) -> IpAddr {
         let mut request = Request::new(AffinityOwner::host(node), handle);
         if !pod.is_empty() {
             request.attributes.insert("namespace".into(), "shop".into());
@@ -49,9 +49,9 @@ impl Cluster {
         self.collector.find_garbage(self.now, &snapshot, &Rules::load(&self.store).unwrap(), &self.inventory)
     }
 
-    /// Looks twice, with the grace period between, and does what follows. What was released.
+    /// Observes twice with a grace period in between, and collects. Returns the released handles.
     fn collect(&mut self) -> Vec<String> {
-        assert_eq!(self.find_garbage().leaks, [], "one look is not enough");
+        assert_eq!(self.find_garbage().leaks, [], "one observation is not enough");
         self.now += GRACE;
         let garbage = self.find_garbage();
         let allocator = allocator(&self.store);
@@ -66,38 +66,38 @@ fn allocator(store: &Memory) -> Allocator<'_> {
 }
 
 #[test]
-fn only_what_every_look_finds_for_the_grace_period_is_a_leak() {
+fn a_leak_is_confirmed_by_every_observation_of_the_grace_period() {
     let mut cluster = Cluster::new(&["n1"]);
-    let ip = cluster.give("n1", "net.a", "web");
+    let ip = cluster.assign("n1", "net.a", "web");
     assert_eq!(cluster.find_garbage().leaks, []);
     cluster.now += GRACE / 2;
     let garbage = cluster.find_garbage();
     assert_eq!((garbage.leaks.len(), garbage.suspects), (0, 1));
     cluster.run("n1", "web", &[ip]);
     cluster.now += GRACE / 2;
-    assert_eq!(cluster.find_garbage().suspects, 0, "it is there after all");
+    assert_eq!(cluster.find_garbage().suspects, 0, "the pod exists again");
     cluster.inventory.pods.clear();
     cluster.now += GRACE;
-    assert_eq!(cluster.find_garbage().leaks, [], "the time begins anew");
+    assert_eq!(cluster.find_garbage().leaks, [], "the grace period starts again");
     cluster.now += GRACE;
     assert_eq!(cluster.find_garbage().leaks.len(), 1);
 }
 
 #[test]
-fn a_pod_that_is_gone_over_elsewhere_or_has_another_address_has_left_its_address() {
+fn addresses_of_deleted_finished_moved_and_readdressed_pods_are_leaked() {
     let mut cluster = Cluster::new(&["n1", "n2"]);
-    let keeps = cluster.give("n1", "net.keeps", "keeps");
+    let keeps = cluster.assign("n1", "net.keeps", "keeps");
     cluster.run("n1", "keeps", &[keeps]);
-    cluster.give("n1", "net.starts", "starts");
+    cluster.assign("n1", "net.starts", "starts");
     cluster.run("n1", "starts", &[]);
-    cluster.give("n1", "net.gone", "gone");
-    cluster.give("n1", "net.over", "over");
+    cluster.assign("n1", "net.gone", "gone");
+    cluster.assign("n1", "net.over", "over");
     cluster.run("n1", "over", &[]);
     cluster.inventory.pods.get_mut(&("shop".into(), "over".into())).unwrap().is_finished = true;
-    let moved = cluster.give("n1", "net.moved", "moved");
+    let moved = cluster.assign("n1", "net.moved", "moved");
     cluster.run("n2", "moved", &[moved]);
-    cluster.give("n1", "net.before", "again");
-    let again = cluster.give("n1", "net.again", "again");
+    cluster.assign("n1", "net.before", "again");
+    let again = cluster.assign("n1", "net.again", "again");
     cluster.run("n1", "again", &[again]);
     assert_eq!(cluster.collect(), ["net.before", "net.gone", "net.moved", "net.over"]);
     let left: Vec<String> =
@@ -106,9 +106,9 @@ fn a_pod_that_is_gone_over_elsewhere_or_has_another_address_has_left_its_address
 }
 
 #[test]
-fn a_pod_whose_first_network_is_anothers_tells_nothing_about_ours() {
+fn addresses_of_another_primary_network_are_ignored() {
     let mut cluster = Cluster::new(&["n1"]);
-    cluster.give("n1", "storage.c1", "web");
+    cluster.assign("n1", "storage.c1", "web");
     cluster.run("n1", "web", &["192.0.2.7".parse().unwrap()]);
     let rules = Rules::load(&cluster.store).unwrap();
     cluster.inventory.pods.values_mut().for_each(|pod| pod.retain_pool_addresses(&rules));
@@ -116,18 +116,18 @@ fn a_pod_whose_first_network_is_anothers_tells_nothing_about_ours() {
 }
 
 #[test]
-fn a_second_interface_of_a_living_container_is_no_leak() {
+fn a_second_interface_of_a_living_container_is_not_leaked() {
     let mut cluster = Cluster::new(&["n1"]);
-    let first = cluster.give("n1", "net.c1", "web");
-    cluster.give("n1", "storage.c1", "web");
+    let first = cluster.assign("n1", "net.c1", "web");
+    cluster.assign("n1", "storage.c1", "web");
     cluster.run("n1", "web", &[first]);
     assert_eq!(cluster.collect(), Vec::<String>::new());
 }
 
 #[test]
-fn what_does_not_say_whose_it_is_stays() {
+fn addresses_of_unknown_holders_stay() {
     let mut cluster = Cluster::new(&["n1"]);
-    cluster.give("n1", "openstack.7", "");
+    cluster.assign("n1", "openstack.7", "");
     let mut request = Request::new(AffinityOwner::host("n1"), "net.vm");
     for (key, value) in [("namespace", "shop"), ("pod", "launcher"), ("vmi-name", "database")] {
         request.attributes.insert(key.into(), value.into());
@@ -137,10 +137,10 @@ fn what_does_not_say_whose_it_is_stays() {
 }
 
 #[test]
-fn a_living_nodes_stock_and_tunnels_stay_and_a_dead_ones_go_with_its_blocks() {
+fn warm_pools_and_tunnel_addresses_are_released_with_their_node() {
     let mut cluster = Cluster::new(&["n1", "n2"]);
     for node in ["n1", "n2"] {
-        cluster.give(node, &Handle::for_warm_pool(node), "");
+        cluster.assign(node, &Handle::for_warm_pool(node), "");
         let mut tunnel = Request::new(AffinityOwner::host(node), format!("vxlan-tunnel-addr-{node}"));
         tunnel.intended_use = Use::Tunnel;
         tunnel.attributes.insert("type".into(), "vxlanTunnelAddress".into());
@@ -155,14 +155,14 @@ fn a_living_nodes_stock_and_tunnels_stay_and_a_dead_ones_go_with_its_blocks() {
 }
 
 #[test]
-fn pods_of_a_node_that_is_gone_are_given_up_at_the_second_look_and_its_blocks_later() {
+fn pods_of_a_deleted_node_are_released_at_the_second_observation_and_its_blocks_later() {
     let mut cluster = Cluster::new(&["n1"]);
-    cluster.give("n2", "net.a", "web");
+    cluster.assign("n2", "net.a", "web");
     assert_eq!(cluster.find_garbage().leaks, []);
     cluster.now += Duration::from_secs(1);
     let garbage = cluster.find_garbage();
     assert_eq!((garbage.leaks.len(), garbage.nodes.len()), (1, 0));
-    // The pod's object outlives the node's for a while.
+    // The pod object exists longer than the node object.
     cluster.run("n2", "web", &[garbage.leaks[0].ip]);
     cluster.now += GRACE;
     let garbage = cluster.find_garbage();
@@ -173,27 +173,27 @@ fn pods_of_a_node_that_is_gone_are_given_up_at_the_second_look_and_its_blocks_la
         |_| true,
         || true,
     );
-    assert_eq!(collected.unwrap().nodes, Vec::<String>::new(), "a block with a pod in it stays");
+    assert_eq!(collected.unwrap().nodes, Vec::<String>::new(), "a block with a pod stays");
 }
 
 #[test]
-fn a_census_without_nodes_condemns_nobody() {
+fn an_inventory_without_nodes_is_not_trusted() {
     let mut cluster = Cluster::new(&[]);
-    cluster.give("n1", "net.a", "web");
+    cluster.assign("n1", "net.a", "web");
     assert_eq!(cluster.collect(), Vec::<String>::new());
 }
 
 #[test]
-fn one_address_in_use_saves_all_of_a_handle() {
+fn one_address_in_use_keeps_all_addresses_of_a_handle() {
     let mut cluster = Cluster::new(&["n1"]);
-    cluster.give("n1", "net.a", "gone");
-    let ip = cluster.give("n1", "net.a", "web");
+    cluster.assign("n1", "net.a", "gone");
+    let ip = cluster.assign("n1", "net.a", "web");
     cluster.run("n1", "web", &[ip]);
     assert_eq!(cluster.collect(), Vec::<String>::new());
 }
 
 #[test]
-fn handles_without_addresses_and_claims_without_blocks_are_removed() {
+fn empty_handles_and_stale_affinities_are_deleted() {
     let mut cluster = Cluster::new(&["n1", "n2"]);
     let put = |key: &str, value: &str| cluster.store.create(key, value.as_bytes()).unwrap();
     put("/calico/ipam/v2/handle/net.idle", r#"{"block":{},"deleted":false}"#);
@@ -203,7 +203,7 @@ fn handles_without_addresses_and_claims_without_blocks_are_removed() {
     put("/calico/ipam/v2/host/gone/ipv4/block/10.0.0.48-28", r#"{"state":"pending","deleted":false}"#);
     cluster.collect();
     let left: Vec<String> = cluster.store.keys("/calico/ipam/").unwrap();
-    assert_eq!(left, ["/calico/ipam/v2/handle/net.broken"], "what makes no sense is for people");
+    assert_eq!(left, ["/calico/ipam/v2/handle/net.broken"], "malformed records are kept");
     let problems = allocator(&cluster.store).check(&cluster.rules()).unwrap().problems;
     assert!(
         matches!(&problems[..], [Problem::Malformed { key, .. }] if key.ends_with("net.broken")),
@@ -212,9 +212,9 @@ fn handles_without_addresses_and_claims_without_blocks_are_removed() {
 }
 
 #[test]
-fn who_comes_back_at_the_last_moment_keeps_its_address() {
+fn a_pod_that_returns_at_the_last_moment_keeps_its_address() {
     let mut cluster = Cluster::new(&["n1"]);
-    let ip = cluster.give("n1", "net.a", "web");
+    let ip = cluster.assign("n1", "net.a", "web");
     cluster.find_garbage();
     cluster.now += GRACE;
     let garbage = cluster.find_garbage();
@@ -223,7 +223,7 @@ fn who_comes_back_at_the_last_moment_keeps_its_address() {
     assert_eq!(kept.leaks, []);
     let stopped = allocator.collect(&cluster.rules(), &garbage, |_| true, || false).unwrap();
     assert_eq!(stopped.leaks, []);
-    // The same container gets the same address again: the number tells.
+    // The same container gets the same address again: the sequence number differs.
     allocator.release_handle(&cluster.rules(), "net.a").unwrap();
     allocator
         .assign_address(&cluster.rules(), &Request::new(AffinityOwner::host("n1"), "net.a"), ip)
@@ -236,26 +236,26 @@ fn who_comes_back_at_the_last_moment_keeps_its_address() {
 #[test]
 fn a_node_can_be_released_by_hand() {
     let cluster = Cluster::new(&["n1"]);
-    cluster.give("n1", "net.a", "web");
-    cluster.give("n2", "net.b", "web");
-    cluster.give("n2", &Handle::for_warm_pool("n2"), "");
+    cluster.assign("n1", "net.a", "web");
+    cluster.assign("n2", "net.b", "web");
+    cluster.assign("n2", &Handle::for_warm_pool("n2"), "");
     let container = Request {
         attributes: [("node".to_owned(), "n2".to_owned())].into(),
         ..Request::new(AffinityOwner::host("n2"), "net.container")
     };
     allocator(&cluster.store).assign(&cluster.rules(), &container).unwrap();
     let tunnel = Tunnel::Vxlan(IpFamily::V4);
-    let met: IpNet = "192.168.0.2/24".parse().unwrap();
-    let told = |node: &mut Node| {
-        node.set_address(met);
+    let address: IpNet = "192.168.0.2/24".parse().unwrap();
+    let register = |node: &mut Node| {
+        node.set_address(address);
         node.set_tunnel(tunnel, "10.0.0.9".parse().ok());
     };
-    Node::update(&cluster.store, "n2", told).unwrap();
+    Node::update(&cluster.store, "n2", register).unwrap();
     let allocator = allocator(&cluster.store);
     let collected = allocator.release_node(&cluster.rules(), "n2").unwrap();
     let record = cluster.store.get(&Node::key("n2")).unwrap().unwrap();
     let record = Node::parse(&record.key, &record.value).unwrap();
-    assert_eq!((record.tunnel(tunnel), record.address(IpFamily::V4)), (None, Some(met)));
+    assert_eq!((record.tunnel(tunnel), record.address(IpFamily::V4)), (None, Some(address)));
     assert_eq!((collected.leaks.len(), collected.nodes), (3, vec!["n2".to_owned()]));
     let left = cluster.store.keys("/calico/ipam/").unwrap();
     assert!(
@@ -263,45 +263,45 @@ fn a_node_can_be_released_by_hand() {
         "{left:?}"
     );
     assert_eq!(allocator.addresses_of("net.a").unwrap().len(), 1);
-    // Of one that has no object, none is made.
+    // No object is created.
     allocator.release_node(&cluster.rules(), "n3").unwrap();
     assert!(cluster.store.get(&Node::key("n3")).unwrap().is_none());
 }
 
 #[test]
-fn the_object_of_a_node_that_kubernetes_has_no_longer_is_no_node() {
+fn an_object_without_its_kubernetes_node_is_an_orphan() {
     let mut cluster = Cluster::new(&["n1"]);
     for (name, kubernetes_name) in [("n1", true), ("n2", true), ("plain", false)] {
-        let join = |node: &mut Node| {
+        let set_name = |node: &mut Node| {
             if kubernetes_name {
                 node.set_kubernetes_name()
             }
         };
-        assert!(Node::update(&cluster.store, name, join).unwrap());
-        cluster.give(name, &Handle::for_warm_pool(name), "");
+        assert!(Node::update(&cluster.store, name, set_name).unwrap());
+        cluster.assign(name, &Handle::for_warm_pool(name), "");
     }
     cluster.store.create(&Node::key("odd"), b"nonsense").unwrap();
-    // A node of Kubernetes that Calico calls by another name.
+    // A Kubernetes node with another name in Calico.
     cluster.store.create(&Node::key("short"), SHORT.as_bytes()).unwrap();
-    let ip = cluster.give("short", "net.short", "web");
+    let ip = cluster.assign("short", "net.short", "web");
     cluster.run("n1", "web", &[ip]);
-    // A Kubernetes that has no nodes is none that could be believed.
+    // An inventory without Kubernetes nodes is not trusted.
     let mut blank = Inventory::default();
     blank.add_node_objects(Node::list(&cluster.store).unwrap());
     assert_eq!((blank.nodes.len(), blank.orphans.len()), (0, 0));
     cluster.inventory.add_node_objects(Node::list(&cluster.store).unwrap());
-    let there = ["n1", "odd", "plain", "short"].map(String::from).into();
-    assert_eq!(cluster.inventory.nodes, there, "who cannot be judged is there");
+    let existing = ["n1", "odd", "plain", "short"].map(String::from).into();
+    assert_eq!(cluster.inventory.nodes, existing, "objects without a Kubernetes name count as existing");
     let n2 = ("n2".to_owned(), "n2".to_owned());
     assert_eq!(cluster.inventory.orphans, [n2.clone()].into());
-    assert_eq!(cluster.find_garbage().orphans, [], "one look is not enough");
-    let forget = |cluster: &Cluster, node| allocator(&cluster.store).delete_node_object("n2", node).unwrap();
-    assert!(!forget(&cluster, "n2"), "it has a block");
+    assert_eq!(cluster.find_garbage().orphans, [], "one observation is not enough");
+    let delete = |cluster: &Cluster, node| allocator(&cluster.store).delete_node_object("n2", node).unwrap();
+    assert!(!delete(&cluster, "n2"), "it has a block");
     assert_eq!(cluster.collect(), [Handle::for_warm_pool("n2")]);
     cluster.now += GRACE;
     assert_eq!(cluster.find_garbage().orphans, [n2]);
-    assert!(!forget(&cluster, "another"), "that is said of another");
-    assert!(forget(&cluster, "n2") && !forget(&cluster, "n2"));
+    assert!(!delete(&cluster, "another"), "another Kubernetes name");
+    assert!(delete(&cluster, "n2") && !delete(&cluster, "n2"));
     let left: Vec<String> = Node::list(&cluster.store).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(left, ["n1", "odd", "plain", "short"]);
 }

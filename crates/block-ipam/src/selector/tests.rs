@@ -12,7 +12,7 @@ fn matches(selector: &str, object: &str) -> bool {
 }
 
 #[test]
-fn each_operator_means_what_calico_says() {
+fn operators_mean_the_same_as_in_calico() {
     let holds: &[(&str, &str)] = &[
         ("", ""),
         ("all()", "a=b"),
@@ -62,7 +62,7 @@ fn each_operator_means_what_calico_says() {
 }
 
 #[test]
-fn nonsense_is_refused_with_its_place() {
+fn syntax_errors_have_their_position() {
     let wrong: &[(&str, usize)] = &[
         ("a", 2),
         ("a =", 3),
@@ -94,7 +94,7 @@ fn nonsense_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_selector_is_shown_in_one_form() {
+fn a_selector_has_one_canonical_form() {
     let shown = |text: &str| Selector::parse(text).unwrap().to_string();
     assert_eq!(shown("a=='b'&&!has(c)||all()"), "((a == \"b\" && !has(c)) || all())");
     assert_eq!(shown("a not in{'z','b','z'}"), "a not in {\"b\", \"z\"}");
@@ -103,7 +103,7 @@ fn a_selector_is_shown_in_one_form() {
 
 proptest! {
     #[test]
-    fn no_text_makes_the_parser_panic_and_what_it_shows_it_reads(text in "[a-c\"'!=&|(){}, ä]{0,24}|(has|all|in|not|with|starts)[( )a'\"]{0,8}") {
+    fn the_parser_never_panics_and_parses_its_canonical_form(text in "[a-c\"'!=&|(){}, ä]{0,24}|(has|all|in|not|with|starts)[( )a'\"]{0,8}") {
         if let Ok(selector) = Selector::parse(&text) {
             prop_assert_eq!(Selector::parse(&selector.to_string()), Ok(selector));
         }

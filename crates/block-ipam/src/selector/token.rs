@@ -1,6 +1,6 @@
-//! The words of a selector.
+//! The tokens of a selector.
 
-/// A word, and where it begins.
+/// A word and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token<'a> {
     pub at: usize,
@@ -31,25 +31,32 @@ pub(super) enum Word<'a> {
     Comma,
 }
 
-/// What is wrong, and where.
-pub(super) type Wrong = (usize, &'static str);
+/// A syntax error, and its position in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SyntaxError {
+    pub at: usize,
+    pub why: &'static str,
+}
 
-/// Splits a selector into its words.
-pub(super) fn split(text: &str) -> Result<Vec<Token<'_>>, Wrong> {
+/// Splits a selector into tokens.
+pub(super) fn split(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
     let mut tokens: Vec<Token<'_>> = Vec::new();
     let mut rest = text.trim_start_matches([' ', '\t']);
     while !rest.is_empty() {
         let at = text.len() - rest.len();
         let after_label = matches!(tokens.last(), Some(Token { word: Word::Label(_), .. }));
         let (word, left) = match rest.as_bytes()[0] {
-            quote @ (b'"' | b'\'') => {
-                literal(&rest[1..], char::from(quote)).ok_or((at, "the text does not end"))?
-            }
+            quote @ (b'"' | b'\'') => literal(&rest[1..], char::from(quote))
+                .ok_or(SyntaxError { at, why: "the text does not end" })?,
             _ => match sign(rest) {
                 Some(found) => found,
-                None if rest.starts_with(['=', '&', '|']) => return Err((at, "expected ==, && or ||")),
-                None if after_label => operator(rest).ok_or((at, "expected an operator after a label"))?,
-                None => name(rest).map_err(|why| (at, why))?,
+                None if rest.starts_with(['=', '&', '|']) => {
+                    return Err(SyntaxError { at, why: "expected ==, && or ||" })
+                }
+                None if after_label => {
+                    operator(rest).ok_or(SyntaxError { at, why: "expected an operator after a label" })?
+                }
+                None => name(rest).map_err(|why| SyntaxError { at, why })?,
             },
         };
         tokens.push(Token { at, word });
@@ -78,7 +85,7 @@ fn sign(rest: &str) -> Option<(Word<'_>, &str)> {
     SIGNS.iter().find_map(|(sign, word)| Some((*word, rest.strip_prefix(sign)?)))
 }
 
-/// Operators in letters stand only behind a label, so that labels may have their names.
+/// Operators that are words occur only after a label, so that labels may have the same names.
 fn operator(rest: &str) -> Option<(Word<'_>, &str)> {
     const OPERATORS: &[(&str, &str, Word<'_>)] = &[
         ("contains", "", Word::Contains),
@@ -102,13 +109,13 @@ fn name(rest: &str) -> Result<(Word<'_>, &str), &'static str> {
     }
     for (word, text) in [(Word::All, "all("), (Word::Global, "global(")] {
         if let Some(left) = call(text) {
-            return Ok((word, left.strip_prefix(')').ok_or("all() and global() take nothing")?));
+            return Ok((word, left.strip_prefix(')').ok_or("all() and global() take no argument")?));
         }
     }
     label(rest).map(|(label, left)| (Word::Label(label), left)).ok_or("unexpected characters")
 }
 
-/// A label's name: letters, digits and `_./-`, 512 at most.
+/// A label's name: at most 512 letters, digits and `_./-`.
 fn label(rest: &str) -> Option<(&str, &str)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_./-".contains(c);
     let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());

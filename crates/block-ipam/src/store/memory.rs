@@ -1,4 +1,4 @@
-//! A store in memory: for tests, and for trying things out.
+//! A store in memory, for tests and experiments.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use super::{Change, Entry, Follow, Known, Revision, Store, StoreError};
 
-/// A store that vanishes with the process.
+/// A store that ends with the process.
 #[derive(Debug, Default)]
-pub struct Memory(Arc<Room>);
+pub struct Memory(Arc<Shared>);
 
 #[derive(Debug, Default)]
-struct Room {
-    shelves: Mutex<Shelves>,
-    /// Rings after each write.
-    bell: Condvar,
+struct Shared {
+    state: Mutex<State>,
+    /// Notified after each write.
+    written: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Shelves {
-    /// How many writes there were: the revision of the last.
+struct State {
+    /// The number of writes, which is the revision of the last.
     writes: u64,
     entries: BTreeMap<String, (Vec<u8>, Revision)>,
 }
@@ -30,21 +30,21 @@ impl Memory {
         Memory::default()
     }
 
-    /// No write leaves the shelves half done, so that a panic elsewhere does not matter.
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
-        self.0.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Every write is one step, so that a poisoned lock does not matter.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, mut shelves: MutexGuard<'_, Shelves>, key: &str, value: &[u8]) -> Revision {
-        shelves.writes += 1;
-        let revision = Revision(shelves.writes);
-        shelves.entries.insert(key.into(), (value.into(), revision));
-        self.0.bell.notify_all();
+    fn put(&self, mut state: MutexGuard<'_, State>, key: &str, value: &[u8]) -> Revision {
+        state.writes += 1;
+        let revision = Revision(state.writes);
+        state.entries.insert(key.into(), (value.into(), revision));
+        self.0.written.notify_all();
         revision
     }
 }
 
-impl Shelves {
+impl State {
     fn list(&self, prefix: &str) -> Vec<Entry> {
         let entry = |(key, (value, revision)): (&String, &(Vec<u8>, Revision))| Entry {
             key: key.clone(),
@@ -69,8 +69,8 @@ impl Shelves {
 
 impl Store for Memory {
     fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        let shelves = self.shelves();
-        let found = shelves.entries.get(key);
+        let state = self.state();
+        let found = state.entries.get(key);
         Ok(found.map(|(value, revision)| Entry {
             key: key.into(),
             value: value.clone(),
@@ -79,59 +79,59 @@ impl Store for Memory {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.shelves().list(prefix))
+        Ok(self.state().list(prefix))
     }
 
     fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        Ok(self.shelves().under(prefix).map(|(key, _)| key.clone()).collect())
+        Ok(self.state().under(prefix).map(|(key, _)| key.clone()).collect())
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
-        let shelves = self.shelves();
-        match shelves.entries.contains_key(key) {
-            true => Err(StoreError::Exists { key: key.into() }),
-            false => Ok(self.put(shelves, key, value)),
+        let state = self.state();
+        if state.entries.contains_key(key) {
+            return Err(StoreError::Exists { key: key.into() });
         }
+        Ok(self.put(state, key, value))
     }
 
     fn update(&self, key: &str, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
-        let shelves = self.shelves();
-        shelves.expect(key, revision)?;
-        Ok(self.put(shelves, key, value))
+        let state = self.state();
+        state.expect(key, revision)?;
+        Ok(self.put(state, key, value))
     }
 
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
-        let mut shelves = self.shelves();
-        shelves.expect(key, revision)?;
-        shelves.writes += 1;
-        shelves.entries.remove(key);
-        self.0.bell.notify_all();
+        let mut state = self.state();
+        state.expect(key, revision)?;
+        state.writes += 1;
+        state.entries.remove(key);
+        self.0.written.notify_all();
         Ok(())
     }
 
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
         let prefixes = prefixes.iter().map(ToString::to_string).collect();
-        Ok(Box::new(Follower { room: self.0.clone(), prefixes, known: Known::default(), seen: None }))
+        Ok(Box::new(Follower { shared: self.0.clone(), prefixes, known: Known::default(), seen: None }))
     }
 }
 
 struct Follower {
-    room: Arc<Room>,
+    shared: Arc<Shared>,
     prefixes: Vec<String>,
     known: Known,
-    /// How many writes there were when it looked last.
+    /// The number of writes at the last call.
     seen: Option<u64>,
 }
 
 impl Follow for Follower {
-    fn wait(&mut self, patience: Duration) -> Result<Option<Vec<Change>>, StoreError> {
-        let shelves = self.room.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |shelves: &mut Shelves| self.seen == Some(shelves.writes);
-        let waited = self.room.bell.wait_timeout_while(shelves, patience, is_old);
-        let (shelves, _) = waited.unwrap_or_else(PoisonError::into_inner);
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Vec<Change>>, StoreError> {
+        let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_unchanged = |state: &mut State| self.seen == Some(state.writes);
+        let waited = self.shared.written.wait_timeout_while(state, timeout, is_unchanged);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let is_first = self.seen.is_none();
-        self.seen = Some(shelves.writes);
-        let entries = self.prefixes.iter().flat_map(|prefix| shelves.list(prefix)).collect();
+        self.seen = Some(state.writes);
+        let entries = self.prefixes.iter().flat_map(|prefix| state.list(prefix)).collect();
         let changes = self.known.compare(&self.prefixes, entries);
         Ok(Some(changes).filter(|changes| is_first || !changes.is_empty()))
     }

@@ -1,4 +1,4 @@
-//! From one world to all that can follow from it.
+//! Explores all worlds that can follow from a first one.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -12,39 +12,39 @@ use podwire_block_ipam::{Allocator, Error, Rules};
 use crate::invariants;
 use crate::stepwise::{Answer, Counted, Operation, Shelves, Stepwise, Whole};
 
-/// What a node's program tells about itself: addresses that pods of it use, and their handles.
+/// The addresses that a node's pods use, with their handles, as its program records them.
 #[derive(Clone, Debug, Default)]
 pub struct Diary {
     pub holds: Vec<(IpAddr, &'static str)>,
 }
 
-/// What a node does. It is run again and again, and must do the same each time.
+/// A node's program. It is run repeatedly and must be deterministic.
 pub type Program = fn(&Allocator<'_>, &Rules, &mut Diary) -> Result<(), Error>;
 
-/// Who does what, and what may go wrong.
+/// The programs of all nodes, and the faults.
 pub struct Scenario {
     pub name: &'static str,
     pub rules: Rules,
-    /// Records that are there from earlier lives.
+    /// The initial records.
     pub left_behind: &'static [(&'static str, &'static str)],
-    /// Done by nobody in particular, before the nodes begin.
+    /// Operations before the nodes begin.
     pub before: Program,
     pub nodes: Vec<Program>,
     /// How many nodes may die, each after any of its writes.
     pub deaths: usize,
-    /// How many answers of the store may be lost.
+    /// How many responses of the store may be lost.
     pub lost_answers: usize,
-    /// How often a node may be interrupted by another before it is done. Without a bound there would be no end: two who try
-    /// again and again can keep each other from succeeding for as long as the scheduler is their enemy.
+    /// How often a node may be preempted before it is done. Without a bound there would be no end: with an adversarial
+    /// scheduler, two nodes can make each other retry forever.
     pub interruptions: usize,
     /// All handles that the programs use.
     pub handles: &'static [&'static str],
 }
 
-/// The number of a thing that was seen before.
+/// The number of a known value.
 type Number = usize;
 
-/// Gives equal things the same number.
+/// Gives equal values the same number.
 struct Numbers<T> {
     numbers: HashMap<Rc<T>, Number>,
     things: Vec<Rc<T>>,
@@ -66,7 +66,7 @@ impl<T: Hash + Eq> Numbers<T> {
     }
 }
 
-/// A node in a world: its log is all that it knows.
+/// A node in a world. Its log determines its state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Node {
     log: Option<Number>,
@@ -85,14 +85,14 @@ impl Node {
 struct World {
     shelves: Number,
     nodes: Vec<Node>,
-    /// Who did the last operation.
+    /// The node of the last operation.
     running: Option<usize>,
     interruptions: usize,
     deaths: usize,
     lost_answers: usize,
 }
 
-/// What a node does next, and what it has written into its diary: both follow from its log.
+/// A node's next operation and its diary, which follow from its log.
 #[derive(Clone)]
 struct Plan {
     next: Option<Operation>,
@@ -102,15 +102,15 @@ struct Plan {
 struct Explorer<'a> {
     scenario: &'a Scenario,
     shelves: Numbers<Shelves>,
-    /// A log is a log, and one more answer.
+    /// A log is another log with one more response.
     logs: Numbers<(Option<Number>, Answer)>,
     plans: HashMap<(usize, Option<Number>), Rc<Plan>>,
 }
 
-/// The time at which everything is prepared.
+/// The time of the initial operations.
 pub const BEGINNING: Timestamp = Timestamp::from_unix_nanos(1_787_405_599_000_000_000);
 
-/// Clocks of nodes differ, and stand still between two operations.
+/// The nodes' clocks differ, and do not advance between two operations.
 fn clock(node: u64, steps: u64) -> Timestamp {
     Timestamp::from_unix_nanos(1_787_405_600_000_000_000 + (node << 20) + steps)
 }
@@ -120,7 +120,7 @@ pub fn allocator<'a>(store: &'a dyn Store, clock: impl Fn() -> Timestamp + 'a) -
 }
 
 impl Scenario {
-    /// Looks at every world, and returns how many there were.
+    /// Examines every world. Returns their number.
     pub fn explore(&self, counted: Counted) -> usize {
         let whole = Whole(Shelves::new(counted).into());
         for (key, value) in self.left_behind {
@@ -186,7 +186,7 @@ impl Explorer<'_> {
                 next.push(self.step(&world, number, operation, true));
                 world.lost_answers += 1;
             }
-            // To die after a read is to have died before it.
+            // Dying after a read is the same as dying before it.
             if world.deaths > 0 && node.has_just_written {
                 world.nodes[number].is_dead = true;
                 world.deaths -= 1;
@@ -211,7 +211,7 @@ impl Explorer<'_> {
         next
     }
 
-    /// Runs a node's program against its log, if nobody did that yet.
+    /// Runs a node's program against its log, if the result is not known yet.
     fn plan(&mut self, number: usize, log: Option<Number>) -> Rc<Plan> {
         if let Some(plan) = self.plans.get(&(number, log)) {
             return Rc::clone(plan);

@@ -1,4 +1,4 @@
-//! What must hold in every world.
+//! The invariants of every world.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
     let now = || Timestamp::from_unix_nanos(1_787_405_700_000_000_000);
     let allocator = allocator(&whole, now);
     let name = scenario.name;
-    // A block that cannot be read has an address that is free and somebody's, or neither.
+    // A malformed block has an address that is both free and in use, or neither.
     let blocks: Vec<Block> =
         allocator.blocks().unwrap().into_iter().map(|block| block.expect(name)).collect();
 
@@ -49,7 +49,7 @@ pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
     }
 }
 
-/// Handles of the dead are given back as a runtime's DEL does, and as a sweep does; then nothing may be left.
+/// Releases the handles of dead nodes as DEL does, and as a sweep does. Nothing may be left.
 pub fn nothing_is_lost(scenario: &Scenario, shelves: &Shelves) {
     let (name, rules) = (scenario.name, &scenario.rules);
     let whole = &Whole(shelves.clone().into());

@@ -1,11 +1,11 @@
-//! Who does what.
+//! The scenarios.
 
 use podwire_block_ipam::{AffinityOwner, Allocator, Config, Error, Pool, Release, Request, Rules, Transfer};
 
 use crate::explorer::{Diary, Scenario, BEGINNING};
 use crate::stepwise::Counted;
 
-/// A pool with so many blocks of so many addresses.
+/// Rules with one pool.
 fn rules(cidr: &str, length: u8, config: Config) -> Rules {
     let pool = Pool::new("pool", cidr.parse().unwrap()).with_block_size(length);
     Rules { config, pools: vec![pool], ..Rules::default() }
@@ -23,7 +23,7 @@ fn cooling() -> Config {
     Config { ip_cooldown_seconds: 30, ..Config::default() }
 }
 
-/// A pod of a node comes.
+/// Starts a pod.
 fn add(
     allocator: &Allocator<'_>,
     rules: &Rules,
@@ -36,7 +36,7 @@ fn add(
     Ok(())
 }
 
-/// And goes. From the first moment on it does not use its address any more.
+/// Stops a pod. It does not use its address from the beginning on.
 fn del(
     allocator: &Allocator<'_>,
     rules: &Rules,
@@ -47,7 +47,7 @@ fn del(
     allocator.release_handle(rules, handle).map(drop)
 }
 
-/// An ADD that the runtime tries again if it fails, after a DEL.
+/// An ADD that the runtime retries after a DEL if it fails.
 fn insist(
     allocator: &Allocator<'_>,
     rules: &Rules,
@@ -66,7 +66,7 @@ fn nothing(_: &Allocator<'_>, _: &Rules, _: &mut Diary) -> Result<(), Error> {
     Ok(())
 }
 
-/// On a store of either temper.
+/// Explores a scenario on both kinds of stores.
 fn explore(scenario: Scenario) {
     for counted in [Counted::Writes, Counted::Changes] {
         let begin = std::time::Instant::now();
@@ -79,7 +79,7 @@ fn explore(scenario: Scenario) {
 const HANDLES: &[&str] = &["net.a", "net.b", "net.c"];
 
 #[test]
-fn two_nodes_that_start_their_first_pods_in_a_pool_of_one_block() {
+fn two_nodes_start_their_first_pods_in_a_pool_of_one_block() {
     explore(Scenario {
         name: "one block for two",
         rules: rules("10.0.0.0/31", 31, borrowing()),
@@ -125,7 +125,7 @@ fn one_block_of_node1(allocator: &Allocator<'_>, _: &Rules, _: &mut Diary) -> Re
 }
 
 #[test]
-fn an_empty_block_that_is_stolen_while_its_owner_comes_back() {
+fn an_empty_block_is_reclaimed_while_its_owner_returns() {
     explore(Scenario {
         name: "theft",
         rules: rules("10.0.0.0/31", 31, strict()),
@@ -142,9 +142,9 @@ fn an_empty_block_that_is_stolen_while_its_owner_comes_back() {
     });
 }
 
-/// Its owner died between making the block and confirming its claim, and the claim was withdrawn.
+/// Its owner died between creating the block and confirming its affinity, and the affinity was deleted.
 #[test]
-fn a_block_whose_owner_has_no_claim_is_claimed_again_and_stolen() {
+fn a_block_without_an_affinity_is_claimed_again_and_reclaimed() {
     explore(Scenario {
         name: "stranded",
         rules: rules("10.0.0.0/31", 31, strict()),
@@ -165,7 +165,7 @@ fn a_block_whose_owner_has_no_claim_is_claimed_again_and_stolen() {
 }
 
 #[test]
-fn an_empty_block_that_two_want_to_steal() {
+fn two_nodes_reclaim_an_empty_block() {
     explore(Scenario {
         name: "two thieves",
         rules: rules("10.0.0.0/31", 31, strict()),
@@ -184,7 +184,7 @@ fn an_empty_block_that_two_want_to_steal() {
 }
 
 #[test]
-fn a_node_that_is_drained_while_it_claims_and_another_steals() {
+fn a_node_is_drained_while_it_claims_and_another_reclaims() {
     explore(Scenario {
         name: "drain",
         rules: rules("10.0.0.0/31", 31, borrowing()),
@@ -203,7 +203,7 @@ fn a_node_that_is_drained_while_it_claims_and_another_steals() {
 }
 
 #[test]
-fn an_add_and_dels_of_the_same_container() {
+fn an_add_and_dels_of_the_same_container_run_concurrently() {
     explore(Scenario {
         name: "add beside del",
         rules: rules("10.0.0.0/31", 31, borrowing()),
@@ -212,7 +212,7 @@ fn an_add_and_dels_of_the_same_container() {
             allocator.claim(&AffinityOwner::host("node1"), "10.0.0.0/31".parse().unwrap())
         },
         nodes: vec![
-            // The runtime has lost patience with this one: nobody uses what it gets.
+            // The runtime has timed out: no pod uses the address.
             |allocator, rules, _| add(allocator, rules, &mut Diary::default(), "node1", "net.a"),
             |allocator, rules, diary| {
                 del(allocator, rules, diary, "net.a")?;
@@ -228,14 +228,14 @@ fn an_add_and_dels_of_the_same_container() {
 }
 
 #[test]
-fn a_release_by_address_that_comes_too_late() {
+fn a_release_by_address_is_late() {
     explore(Scenario {
         name: "late release",
         rules: rules("10.0.0.0/32", 32, borrowing()),
         left_behind: &[],
         before: |allocator, rules, diary| add(allocator, rules, diary, "node1", "net.a"),
         nodes: vec![
-            // A sweeper has seen that net.a has 10.0.0.0, and that its container is gone.
+            // A sweep has found that net.a has 10.0.0.0 and that its container is gone.
             |allocator, rules, _| {
                 let (ip, sequence) = ("10.0.0.0".parse().unwrap(), Some(BEGINNING.unix_nanos()));
                 let release = Release { ip, handle: Some("net.a".into()), sequence };
@@ -244,7 +244,7 @@ fn a_release_by_address_that_comes_too_late() {
                     done => done.map(drop),
                 }
             },
-            // Meanwhile the runtime deletes it, too, and the address goes to somebody else, and to a container of the same name.
+            // Meanwhile the runtime deletes it too, and the address goes to another container, and to one with the same name.
             |allocator, rules, diary| {
                 del(allocator, rules, diary, "net.a")?;
                 add(allocator, rules, diary, "node2", "net.a")
@@ -259,7 +259,7 @@ fn a_release_by_address_that_comes_too_late() {
 }
 
 #[test]
-fn answers_that_are_lost_on_the_way() {
+fn responses_are_lost() {
     explore(Scenario {
         name: "lost answers",
         rules: rules("10.0.0.0/30", 31, cooling()),
@@ -279,35 +279,35 @@ fn answers_that_are_lost_on_the_way() {
     });
 }
 
-const STOCK: &str = "podwire-stock-node1";
+const WARM_POOL: &str = "podwire-stock-node1";
 
-/// The node's agent gets an address for a pod to come.
-fn stock_up(allocator: &Allocator<'_>, rules: &Rules, diary: &mut Diary) -> Result<(), Error> {
-    add(allocator, rules, diary, "node1", STOCK)
+/// The node's agent adds an address to its warm pool.
+fn fill_warm_pool(allocator: &Allocator<'_>, rules: &Rules, diary: &mut Diary) -> Result<(), Error> {
+    add(allocator, rules, diary, "node1", WARM_POOL)
 }
 
-/// A pod has got the first address of the stock, and the store is told.
+/// A pod gets the first address of the warm pool, and the agent transfers it.
 fn transfer(allocator: &Allocator<'_>, diary: &mut Diary, handle: &'static str) -> Result<(), Error> {
     let address = "10.0.0.0/31".parse().unwrap();
     let transfer = Transfer { address, handle: handle.into(), attributes: Default::default() };
-    // While it is told, the store may say the one or the other.
-    diary.holds.retain(|(_, holder)| *holder != STOCK);
-    if allocator.transfer(STOCK, &[transfer])?.lost.is_empty() {
+    // During the transfer, the store may name either handle.
+    diary.holds.retain(|(_, holder)| *holder != WARM_POOL);
+    if allocator.transfer(WARM_POOL, &[transfer])?.lost.is_empty() {
         diary.holds.push((address.addr(), handle));
     }
     Ok(())
 }
 
 #[test]
-fn a_stock_that_is_handed_over_while_another_borrows_and_the_pod_goes() {
+fn a_transfer_while_another_node_borrows_and_the_pod_stops() {
     explore(Scenario {
-        name: "stock",
+        name: "warm pool",
         rules: rules("10.0.0.0/31", 31, borrowing()),
         left_behind: &[],
         before: nothing,
         nodes: vec![
             |allocator, rules, diary| {
-                stock_up(allocator, rules, diary)?;
+                fill_warm_pool(allocator, rules, diary)?;
                 if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
                     transfer(allocator, diary, "net.a")?;
                     del(allocator, rules, diary, "net.a")?;
@@ -319,21 +319,20 @@ fn a_stock_that_is_handed_over_while_another_borrows_and_the_pod_goes() {
         deaths: 1,
         lost_answers: 1,
         interruptions: 2,
-        handles: &["net.a", "net.b", STOCK],
+        handles: &["net.a", "net.b", WARM_POOL],
     });
 }
 
-/// An agent was killed, and its last words are still on their way when its next life says them again and the runtime deletes
-/// the pod.
+/// An agent was killed. Its last writes are still in flight when the new agent repeats them and the runtime deletes the pod.
 #[test]
-fn a_stock_that_is_handed_over_twice() {
+fn a_transfer_is_repeated() {
     explore(Scenario {
-        name: "handed over twice",
+        name: "repeated transfer",
         rules: rules("10.0.0.0/31", 31, borrowing()),
         left_behind: &[],
-        before: |allocator, rules, _| stock_up(allocator, rules, &mut Diary::default()),
+        before: |allocator, rules, _| fill_warm_pool(allocator, rules, &mut Diary::default()),
         nodes: vec![
-            // Nobody uses what the late ones give: the pod is gone when they are heard.
+            // The pod is gone when the late transfers arrive: it does not use the address.
             |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
             |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
             |allocator, rules, diary| del(allocator, rules, diary, "net.a"),
@@ -341,6 +340,6 @@ fn a_stock_that_is_handed_over_twice() {
         deaths: 1,
         lost_answers: 1,
         interruptions: 2,
-        handles: &["net.a", STOCK],
+        handles: &["net.a", WARM_POOL],
     });
 }

@@ -1,4 +1,4 @@
-//! A store whose operations are done one at a time, when the explorer says so.
+//! A store whose operations the explorer does one at a time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -7,26 +7,26 @@ use std::rc::Rc;
 
 use podwire_block_ipam::store::{Entry, Revision, Store, StoreError};
 
-/// What the store holds: for each key how often it was written, which is its revision, and its value. How often it was written
-/// survives a deletion. Revisions of different keys have nothing to do with each other, so that worlds which differ only in the order of
-/// writes to different keys are alike.
+/// The state of the store: for each key its revision, which counts its writes, and its value. The revision survives a
+/// deletion. Revisions of different keys are independent, so that worlds that differ only in the order of writes to
+/// different keys are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Shelves(BTreeMap<Rc<str>, Slot>, Counted);
 
-/// Which writes are another state.
+/// Which writes change the revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Counted {
-    /// Each, as in SQLite and etcd.
+    /// All, as in SQLite and etcd.
     #[default]
     Writes,
     /// Those that change something, as in the Kubernetes API.
     Changes,
 }
 
-/// How often a key was written, and its value if it has one.
+/// The revision of a key, and its value if it has one.
 type Slot = (u64, Option<Rc<[u8]>>);
 
-/// What a node asks for.
+/// An operation of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     Get(String),
@@ -37,7 +37,7 @@ pub enum Operation {
     Delete(String, Revision),
 }
 
-/// What was answered.
+/// The response.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     Entries(Result<Vec<Entry>, StoreError>),
@@ -61,7 +61,7 @@ impl Operation {
         }
     }
 
-    /// The operation was done, or not, but nobody will tell.
+    /// The response is lost: the operation may or may not have been done.
     pub fn unanswered(&self, why: &str) -> Answer {
         let key = self.key().to_owned();
         let error = StoreError::Unavailable { store: "model".into(), verb: "answer", key, why: why.into() };
@@ -128,28 +128,28 @@ impl Shelves {
     }
 }
 
-/// Anything that can be asked.
+/// Something that executes operations.
 trait Oracle {
     fn ask(&self, operation: Operation) -> Answer;
 }
 
-/// A node's store during one run of its program: it answers from a log, and cuts the program off behind that.
+/// A node's store during one run of its program. It answers from a log, and aborts the program at its end.
 pub struct Stepwise {
     log: Vec<Answer>,
     place: Cell<usize>,
-    /// The operation behind the log.
+    /// The operation after the end of the log.
     pub next: RefCell<Option<Operation>>,
 }
 
 const CUT_OFF: &str = "cut off";
-const ALWAYS_THE_SAME: &str = "a program must do the same when it is run again";
+const ALWAYS_THE_SAME: &str = "a program must be deterministic";
 
 impl Stepwise {
     pub fn new(log: Vec<Answer>) -> Stepwise {
         Stepwise { log, place: Cell::new(0), next: RefCell::new(None) }
     }
 
-    /// How many operations the node has done so far, for its clock.
+    /// The number of operations that the node has done, for its clock.
     pub fn steps(&self) -> u64 {
         self.place.get() as u64
     }
@@ -167,7 +167,7 @@ impl Oracle for Stepwise {
     }
 }
 
-/// The shelves as a store without steps, to look at a world and to clean up at its end.
+/// The shared state as an ordinary store, to examine a world and to clean up at its end.
 pub struct Whole(pub RefCell<Shelves>);
 
 impl Oracle for Whole {

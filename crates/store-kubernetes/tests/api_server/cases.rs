@@ -464,7 +464,7 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Ku
     assert_eq!(annotations.get("projectcalico.org/IPv4VXLANTunnelAddr"), None);
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
     let until = Instant::now() + patience;
-    let gone = Change::Gone(Node::key("node1"));
+    let gone = Change::Deleted(Node::key("node1"));
     while !follow.wait(patience).unwrap().unwrap_or_default().contains(&gone) {
         assert!(Instant::now() < until, "it is gone");
     }
