@@ -59,7 +59,7 @@ fn running_and_removing_one_pod_at_the_same_time_leaves_it_there_or_not() {
             scope.spawn(move || {
                 for _ in 0..10 {
                     let output = world.pod(if worker % 2 == 0 { "run same" } else { "rm same" });
-                    let fair = output.status == 0 || output.stderr.contains("exists already");
+                    let fair = output.status == 0 || output.stderr.contains("already exists");
                     assert!(fair, "{}{}", output.stdout, output.stderr);
                 }
             });

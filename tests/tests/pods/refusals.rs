@@ -46,7 +46,7 @@ fn an_invalid_pod_fails_and_leaves_nothing() {
     assert!(world.fails("exec nobody -- true").contains("there is no pod default/nobody"));
     assert!(world.fails("status nobody").contains("there is no pod default/nobody"));
     let by_hand = world.run("pause");
-    assert!(by_hand.status == 2 && by_hand.stderr.contains("nothing to do by hand"), "{}", by_hand.stderr);
+    assert!(by_hand.status == 2 && by_hand.stderr.contains("runs in pods only"), "{}", by_hand.stderr);
     world.assert_clean("after all refusals");
 }
 

@@ -45,10 +45,7 @@ fn invalid_lists_are_refused_with_their_key() {
     let refused = |ipam: Value| Node::new(ipam).refused("a");
     let (code, text) = refused(json!({"ranges": [[{"subnet": "10.1.0.0/24", "exclude": ["ten"]}]]}));
     assert_eq!(code, 7);
-    assert!(
-        text.contains("ipam.ranges[0][0].exclude: \"ten\" is invalid for 10.1.0.0/24"),
-        "{text}"
-    );
+    assert!(text.contains("ipam.ranges[0][0].exclude: \"ten\" is invalid for 10.1.0.0/24"), "{text}");
     assert!(refused(json!({"subnet": "10.1.0.0/24", "reserve": "10.1.0.5"})).1.contains("ipam.reserve"));
     let lost = refused(json!({"ranges": [[{"subnet": "10.1.0.0/24"}]], "exclude": ["10.1.0.5"]}));
     assert!(lost.0 == 7 && lost.1.starts_with("ipam.exclude, ipam.reserve"), "{lost:?}");
