@@ -112,7 +112,7 @@ fn survives(scene: &Scene, (damage, says): Row<'_>) {
     assert_same(&whole, &state(&node, &pod), &format!("after the repair\n{}", repaired.stdout));
     node.sh(scene.proof);
     let again = must(&node, "check", &["--repair"]);
-    assert_eq!(again, "blue is attached to net as it should be\n", "nothing is left to repair");
+    assert_eq!(again, "the attachment of blue to net is intact\n", "nothing is left to repair");
 
     must(&node, "del", &[]);
     assert_same(&before, &state(&node, &pod), "after DEL");
@@ -215,8 +215,8 @@ fn a_repair_lists_repaired_and_remaining_differences_in_json() {
     let answer = repaired(&node);
     assert_eq!((&answer["ok"], &answer["repaired"]), (&json!(false), &json!([])));
     assert_eq!(answer["left"][0]["what"], what);
-    let why = answer["left"][0]["why"].as_str().expect("why");
-    assert!(why.contains("host port 8080/tcp is taken by net/red/eth0"), "{why}");
+    let reason = answer["left"][0]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("host port 8080/tcp is taken by net/red/eth0"), "{reason}");
     must(&node, "del", &[]);
 }
 

@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
             ("ip -n blue link set eth0 address 02:00:00:00:00:99", "02:00:00:00:00:99"),
             ("ip -n blue link set eth0 mtu 1300", "MTU is 1300, not 1400"),
             ("ip -n blue link delete eth0", "no interface eth0"),
-            ("ip -n blue link delete eth0; ip -n blue tuntap add mode tap name eth0", "owner is nobody, not 1234"),
+            ("ip -n blue link delete eth0; ip -n blue tuntap add mode tap name eth0", "owner is unset, not 1234"),
             ("ip -n blue link delete eth0; ip -n blue link add eth0 type bridge", "not a TAP device but bridge"),
         ],
     },
