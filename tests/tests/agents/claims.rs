@@ -111,7 +111,7 @@ fn a_flag_that_allows_nonsense_is_refused() {
         ("--policy files:/x --policy-allowed-source-prefixes 10.8.0.0/16", "without --cni-network"),
         ("--cni-network ptp --policy-allowed-source-prefixes 10.8.0.0/16", "--policy <SOURCE>"),
     ] {
-        let said = stage.node(1).try_sh(&format!("{} agent {words} 2>&1", podwire()));
+        let said = stage.node(1).try_sh(&format!("{} agent flannel {words} 2>&1", podwire()));
         let text = String::from_utf8_lossy(&said.stdout).into_owned();
         assert!(!said.status.success() && text.contains(says), "{words}: {text}");
     }

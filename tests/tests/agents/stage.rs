@@ -276,7 +276,7 @@ impl Stage {
         let promised = |one: &&Outcome| {
             let why = one.result.as_ref().err().map_or("", |why| why);
             // Outside of the pods' network a pod has its node's address: it is masqueraded.
-            let outside = is_node(one.to) && why.contains("translated");
+            let outside = is_node(one.to) && why.contains("NAT changed it");
             // A peer on the link is reached through the node's interface, whose MTU is larger than the pods'.
             let wider = is_node(one.from) && why.contains("has MTU 1500");
             !outside && !wider
