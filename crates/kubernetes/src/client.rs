@@ -76,11 +76,11 @@ impl ClientOptions {
 }
 
 /// Awaits one request for at most [`REQUEST_TIMEOUT`].
-pub async fn request<T>(doing: impl ToString, answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, answer).await {
-        Ok(answer) => answer.map_err(Error::while_doing(doing)),
+pub async fn request<T>(doing: impl ToString, response: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, response).await {
+        Ok(response) => response.map_err(Error::while_doing(doing)),
         Err(_) => {
-            let why = format!("no answer in {} s", REQUEST_TIMEOUT.as_secs());
+            let why = format!("no response within {} s", REQUEST_TIMEOUT.as_secs());
             Err(Error { doing: doing.to_string(), why })
         }
     }

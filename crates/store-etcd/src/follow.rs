@@ -1,5 +1,5 @@
-//! Following keys of etcd: one list of them all, and from the revision behind it every change. If the thread is lost (the connection broke, the
-//! server forgot so old a revision), the list is read again and compared.
+//! Follows keys of etcd: a list, then every change since its revision. If the watch breaks, or the revision was compacted, the
+//! keys are listed again and compared.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use podwire_block_ipam::store::{Change, Follow, Known, StoreError};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::{entry, words, PATIENCE};
+use crate::connection::{describe, entry, key, REQUEST_TIMEOUT};
 
 pub(crate) struct EtcdFollow {
     pub(crate) name: String,
@@ -22,7 +22,7 @@ pub(crate) struct EtcdFollow {
 }
 
 impl Follow for EtcdFollow {
-    fn wait(&mut self, patience: Duration) -> Result<Option<Vec<Change>>, StoreError> {
+    fn wait(&mut self, limit: Duration) -> Result<Option<Vec<Change>>, StoreError> {
         let EtcdFollow { name, runtime, client, prefixes, known, watch } = self;
         let fail = |why: String| StoreError::Unavailable {
             store: name.clone(),
@@ -32,22 +32,25 @@ impl Follow for EtcdFollow {
         };
         runtime.block_on(async {
             let Some(stream) = watch else {
-                let begun = async { begin(client, prefixes, known).await.map_err(|error| words(&error)) };
-                let (changes, begun) = match timeout(PATIENCE, begun).await {
+                let started =
+                    async { start(client, prefixes, known).await.map_err(|error| describe(&error)) };
+                let (changes, started) = match timeout(REQUEST_TIMEOUT, started).await {
                     Ok(done) => done.map_err(fail)?,
-                    Err(_) => return Err(fail(format!("no answer within {} s", PATIENCE.as_secs()))),
+                    Err(_) => {
+                        return Err(fail(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))
+                    }
                 };
-                *watch = Some(begun);
+                *watch = Some(started);
                 return Ok(Some(changes));
             };
-            let message = match timeout(patience, stream.message()).await {
+            let message = match timeout(limit, stream.message()).await {
                 Err(_) => return Ok(None),
                 Ok(Ok(Some(message))) if !message.canceled() => message,
-                Ok(lost) => {
+                Ok(broken) => {
                     *watch = None;
-                    return match lost {
-                        Err(error) => Err(fail(words(&error))),
-                        // The server has forgotten where we were, or goes away: the next question reads the list.
+                    return match broken {
+                        Err(error) => Err(fail(describe(&error))),
+                        // The revision was compacted, or the server stops: the next call lists all keys.
                         Ok(_) => Ok(None),
                     };
                 }
@@ -59,8 +62,8 @@ impl Follow for EtcdFollow {
     }
 }
 
-/// Reads all keys at one revision, and watches them from the next on.
-async fn begin(
+/// Lists all keys at one revision, and watches them from the next one.
+async fn start(
     client: &mut Client,
     prefixes: &[String],
     known: &mut Known,
@@ -70,10 +73,10 @@ async fn begin(
         .map(|prefix| TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix())))
         .collect();
     let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
-    let answer = kv.txn(Txn::new().and_then(gets)).await?;
-    let next = answer.header().map_or(0, |header| header.revision()) + 1;
+    let response = kv.txn(Txn::new().and_then(gets)).await?;
+    let next = response.header().map_or(0, |header| header.revision()) + 1;
     let mut entries = Vec::new();
-    for found in answer.op_responses() {
+    for found in response.op_responses() {
         if let TxnOpResponse::Get(found) = found {
             entries.extend(found.kvs().iter().map(entry));
         }
@@ -94,7 +97,7 @@ fn changes(message: &WatchResponse) -> Vec<Change> {
         let found = event.kv()?;
         Some(match event.event_type() {
             EventType::Put => Change::Put(entry(found)),
-            EventType::Delete => Change::Deleted(String::from_utf8_lossy(found.key()).into_owned()),
+            EventType::Delete => Change::Deleted(key(found)),
         })
     };
     message.events().iter().filter_map(change).collect()

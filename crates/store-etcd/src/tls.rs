@@ -1,15 +1,15 @@
-//! The files by which nodes and etcd trust each other, as Calico names them.
+//! The TLS files of the connection to etcd.
 
 use std::path::PathBuf;
 
 use etcd_client::{Certificate, Identity, TlsOptions};
 
-/// Files in PEM.
+/// PEM files, with the names of Calico's configuration keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Who signed etcd's certificate (`etcd_ca_cert_file`).
+    /// The certificate authority of etcd's certificate (`etcd_ca_cert_file`).
     pub authority: Option<PathBuf>,
-    /// Our certificate and its key (`etcd_cert_file`, `etcd_key_file`).
+    /// The client certificate and its key (`etcd_cert_file`, `etcd_key_file`).
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 

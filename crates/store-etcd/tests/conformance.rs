@@ -1,4 +1,4 @@
-//! The suite that every store has to pass, on a real etcd that is started for it and stopped after it.
+//! The conformance suite on a real etcd.
 
 use podwire_block_ipam::store::{Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
@@ -18,14 +18,14 @@ fn client_files(certificates: &Certificates) -> TlsFiles {
 }
 
 #[test]
-fn etcd_does_what_every_store_must() {
+fn etcd_passes_the_suite() {
     let server = EtcdServer::start();
     podwire_block_ipam::conformance::run(&|| Box::new(connect(&server)));
 }
 
-/// What Calico wrote, as it stands in etcd: ours goes on with it, and leaves alone what it does not know.
+/// Podwire continues with Calico's records, and keeps unknown fields.
 #[test]
-fn a_cluster_that_calico_has_filled_is_gone_on_with() {
+fn a_cluster_of_calico_is_continued() {
     let server = EtcdServer::start();
     let store = connect(&server);
     let put = |key: &str, value: &str| store.create(key, value.as_bytes()).unwrap();
@@ -69,7 +69,7 @@ fn a_cluster_that_calico_has_filled_is_gone_on_with() {
 }
 
 #[test]
-fn an_etcd_that_is_gone_is_told_and_found_again_when_it_is_back() {
+fn an_outage_of_etcd_is_reported_and_recovered() {
     let mut server = EtcdServer::start();
     let store = connect(&server);
     let pool = Pool::new("pods", "10.0.0.0/26".parse().unwrap());
@@ -83,14 +83,14 @@ fn an_etcd_that_is_gone_is_told_and_found_again_when_it_is_back() {
 }
 
 #[test]
-fn a_certificate_that_is_not_there_is_told_with_its_path() {
+fn a_missing_certificate_is_reported_with_its_path() {
     let files = TlsFiles { authority: Some("/nowhere/ca.pem".into()), identity: None };
     let error = EtcdStore::connect(&["https://127.0.0.1:1".into()], Some(&files)).err().unwrap();
     assert!(error.to_string().contains("/nowhere/ca.pem: No such file"), "{error}");
 }
 
 #[test]
-fn an_etcd_with_certificates_is_talked_to_by_those_who_have_one() {
+fn etcd_with_tls_accepts_only_clients_with_a_certificate() {
     let certificates = Certificates::create();
     let server = EtcdServer::start_with_tls(&certificates);
     let files = client_files(&certificates);
@@ -99,14 +99,14 @@ fn an_etcd_with_certificates_is_talked_to_by_those_who_have_one() {
     assert_eq!(open().get("/a").unwrap().unwrap().revision, revision);
 
     let refused = |files: TlsFiles| {
-        // The handshake may be the connection's or the first request's.
+        // The handshake may be part of the connection or of the first request.
         let store = EtcdStore::connect(&[server.url()], Some(&files));
         store.and_then(|store| store.get("/a")).unwrap_err().to_string()
     };
     let stranger = TlsFiles { authority: Some(certificates.path("stranger.pem")), ..files.clone() };
     let error = refused(stranger);
     assert!(error.contains(&server.url()) && error.contains("invalid peer certificate"), "{error}");
-    let nobody = TlsFiles { identity: None, ..files.clone() };
-    let error = refused(nobody);
+    let anonymous = TlsFiles { identity: None, ..files.clone() };
+    let error = refused(anonymous);
     assert!(error.starts_with(&format!("the store {} cannot ", server.url())), "{error}");
 }

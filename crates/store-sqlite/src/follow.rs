@@ -1,8 +1,8 @@
-//! Hearing of what other processes write.
+//! Follows the commits of other processes.
 //!
-//! SQLite tells nobody outside of its process. But every commit is written to the log beside the file (`-wal`), and the kernel tells who watches the
-//! folder. The notice comes while the writer still holds the write lock, so the lock is taken here too for the time of the read: when it is ours,
-//! the commit that woke us is done.
+//! SQLite notifies no other process. But every commit is written to the log beside the file (`-wal`), and inotify reports that
+//! while the writer still holds the write lock. So the reader takes the write lock too: when it has the lock, the commit that
+//! woke it is complete.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,81 +11,75 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use inotify::{Inotify, WatchMask};
-use podwire_block_ipam::store::{Change, Entry, Follow, Known, Store, StoreError};
+use podwire_block_ipam::store::{Change, Entry, Follow, Known, StoreError};
 use podwire_netlink::sys;
-use rusqlite::TransactionBehavior;
 
-use crate::{unavailable, SqliteStore};
+use crate::database::{unavailable, Database};
 
 pub(crate) struct SqliteFollow {
-    store: SqliteStore,
+    database: Database,
     prefixes: Vec<String>,
     known: Known,
-    folder: Inotify,
-    /// The file and its log.
+    dir: Inotify,
+    /// The names of the file and its log.
     names: [OsString; 2],
     has_read: bool,
 }
 
 impl SqliteFollow {
     pub(crate) fn new(path: &Path, prefixes: &[&str]) -> Result<SqliteFollow, StoreError> {
-        let store = SqliteStore::open(path)?;
+        let database = Database::open(path)?;
         let fail = |error: io::Error| unavailable(path, "follow", "", &error.to_string());
-        let folder = Inotify::init().map_err(fail)?;
+        let dir = Inotify::init().map_err(fail)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        folder.watches().add(parent, WatchMask::MODIFY | WatchMask::CREATE).map_err(fail)?;
+        dir.watches().add(parent, WatchMask::MODIFY | WatchMask::CREATE).map_err(fail)?;
         let file = path.file_name().unwrap_or_default().to_os_string();
         let mut log = file.clone();
         log.push("-wal");
-        let prefixes = prefixes.iter().map(ToString::to_string).collect();
         Ok(SqliteFollow {
-            store,
-            prefixes,
+            database,
+            prefixes: prefixes.iter().map(ToString::to_string).collect(),
             known: Known::default(),
-            folder,
+            dir,
             names: [file, log],
             has_read: false,
         })
     }
 
-    /// Whether the file was written, within some time.
-    fn is_written(&mut self, patience: Duration) -> io::Result<bool> {
-        if !sys::readable(&[self.folder.as_fd()], patience)?.contains(&true) {
+    /// Waits for a write to the file. `false` after the timeout.
+    fn wait_for_write(&mut self, timeout: Duration) -> io::Result<bool> {
+        if !sys::readable(&[self.dir.as_fd()], timeout)?.contains(&true) {
             return Ok(false);
         }
         let mut buffer = [0; 4096];
         let mut is_written = false;
-        for event in self.folder.read_events(&mut buffer)? {
-            // Without a name: notices were lost, or it is about the folder itself.
-            is_written |= event.name.is_none_or(|name| self.names.iter().any(|ours| ours == name));
+        for event in self.dir.read_events(&mut buffer)? {
+            // An event without a name: events were lost, or it is about the directory itself.
+            is_written |= event.name.is_none_or(|name| self.names.iter().any(|own| own == name));
         }
         Ok(is_written)
     }
 
     fn read(&self) -> Result<Vec<Entry>, StoreError> {
-        let fail = self.store.fail("follow", "");
-        let mut connection = self.store.connection();
-        let lock = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
-        lock.rollback().map_err(&fail)?;
-        drop(connection);
+        self.database.wait_for_writers()?;
         let mut entries = Vec::new();
         for prefix in &self.prefixes {
-            entries.extend(self.store.list(prefix)?);
+            entries.extend(self.database.list(prefix)?);
         }
         Ok(entries)
     }
 }
 
 impl Follow for SqliteFollow {
-    fn wait(&mut self, patience: Duration) -> Result<Option<Vec<Change>>, StoreError> {
-        let until = Instant::now() + patience;
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Vec<Change>>, StoreError> {
+        let until = Instant::now() + timeout;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let written = !self.has_read
+            let is_written = !self.has_read
                 || self
-                    .is_written(left)
-                    .map_err(|error| unavailable(&self.store.path, "follow", "", &error.to_string()))?;
-            if written {
+                    .wait_for_write(left)
+                    .map_err(|error| unavailable(&self.database.path, "follow", "", &error.to_string()))?;
+            if is_written {
                 let changes = self.known.compare(&self.prefixes, self.read()?);
                 if !std::mem::replace(&mut self.has_read, true) || !changes.is_empty() {
                     return Ok(Some(changes));

@@ -1,4 +1,4 @@
-//! The suite that every store has to pass, on files.
+//! The conformance suite on SQLite files.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -6,59 +6,59 @@ use std::path::PathBuf;
 use podwire_block_ipam::store::{Store, StoreError};
 use podwire_store_sqlite::SqliteStore;
 
-/// A folder that goes with the test.
-struct Folder(PathBuf);
+/// A temporary directory that is removed after the test.
+struct TempDir(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TempDir {
+    fn new(name: &str) -> TempDir {
         let path = std::env::temp_dir().join(format!("podwire-sqlite-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        TempDir(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 #[test]
-fn a_file_does_what_every_store_must() {
-    let folder = Folder::new("suite");
-    let path = folder.0.join("ipam.db");
+fn a_file_passes_the_suite() {
+    let dir = TempDir::new("suite");
+    let path = dir.0.join("ipam.db");
     podwire_block_ipam::conformance::run(&|| Box::new(SqliteStore::open(&path).unwrap()));
 }
 
 #[test]
-fn what_was_written_is_there_when_the_file_is_opened_again() {
-    let folder = Folder::new("again");
-    let path = folder.0.join("ipam.db");
+fn entries_are_there_after_the_file_is_opened_again() {
+    let dir = TempDir::new("again");
+    let path = dir.0.join("ipam.db");
     let revision = SqliteStore::open(&path).unwrap().create("/a", b"1").unwrap();
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(store.get("/a").unwrap().unwrap().revision, revision);
     store.delete("/a", revision).unwrap();
     drop(store);
     let again = SqliteStore::open(&path).unwrap().create("/a", b"1").unwrap();
-    assert_ne!(again, revision, "revisions go on where they were");
+    assert_ne!(again, revision, "revisions are not reused");
 }
 
 #[test]
-fn only_its_owner_reads_the_file_and_what_stands_beside_it() {
-    let folder = Folder::new("mode");
-    let store = SqliteStore::open(&folder.0.join("ipam.db")).unwrap();
+fn only_the_owner_can_read_the_files() {
+    let dir = TempDir::new("mode");
+    let store = SqliteStore::open(&dir.0.join("ipam.db")).unwrap();
     store.create("/a", b"1").unwrap();
-    for entry in std::fs::read_dir(&folder.0).unwrap().flatten() {
+    for entry in std::fs::read_dir(&dir.0).unwrap().flatten() {
         let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", entry.path());
     }
 }
 
 #[test]
-fn clients_that_open_a_new_file_at_once_all_can() {
-    let folder = Folder::new("race");
-    let path = folder.0.join("ipam.db");
+fn clients_can_create_a_file_concurrently() {
+    let dir = TempDir::new("race");
+    let path = dir.0.join("ipam.db");
     std::thread::scope(|scope| {
         for number in 0..6 {
             let path = &path;
@@ -69,9 +69,9 @@ fn clients_that_open_a_new_file_at_once_all_can() {
 }
 
 #[test]
-fn what_is_no_database_is_told_with_its_path() {
-    let folder = Folder::new("broken");
-    let path = folder.0.join("ipam.db");
+fn a_file_that_is_not_a_database_is_reported_with_its_path() {
+    let dir = TempDir::new("broken");
+    let path = dir.0.join("ipam.db");
     std::fs::write(&path, "this is not a database, however long it may be ".repeat(100)).unwrap();
     let error = SqliteStore::open(&path).unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable { verb: "open", .. }), "{error}");
