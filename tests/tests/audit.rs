@@ -75,7 +75,7 @@ const ROWS: &[Row] = &[
     row("nft delete element inet podwire_masq net4_10.7.0.0_24 \"{ $ip }\"", &["is not masqueraded any more"]),
     row("nft flush map inet podwire_ports ports4", &["host port"]),
     row("nft delete element inet podwire_firewall pods4 \"{ $ip }\"", &["are not let through any more"]),
-    row("nft delete table bridge podwire_spoof", &["guard (macspoofchk)"]),
+    row("nft delete table bridge podwire_spoof", &["(macspoofchk)"]),
     row("nft flush ruleset", &["is not masqueraded", "host port", "not let through", "macspoofchk"]),
     row("tc qdisc delete dev $end root", &["limits"]),
     row("ip link delete $(ip -o link show type ifb | sed -n '/victim/s/^[0-9]*: \\(bwp[^:@]*\\).*/\\1/p')", &["bwp"]),

@@ -384,7 +384,7 @@ fn a_firewalld_that_hangs_is_not_waited_for_long() {
     node.sh(&format!("kill -STOP {pid}"));
     let start = Instant::now();
     let (code, text) = chain.try_add(node, &pod).expect_err("ADD").error();
-    assert!(code == 11 && text.contains("no answer"), "{code} {text}");
+    assert!(code == 11 && text.contains("no response"), "{code} {text}");
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     node.sh(&format!("kill -CONT {pid}"));
     guarded.wait_for("firewall-cmd --state");

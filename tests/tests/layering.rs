@@ -27,7 +27,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "store-kubernetes",
         &["fs", "ip", "netlink", "kernel", "cni-spec", "agent-ipc", "block-ipam", "kubernetes"],
     ),
-    ("subnets", &["cni-spec", "kubernetes"]),
+    ("subnets", &["fs", "ip", "cni-spec", "kubernetes"]),
     ("plugins", &["fs", "ip", "netlink", "kernel", "cni-spec", "cni-plugin", "agent-ipc", "ipam"]),
     ("overlay", &["fs", "ip", "netlink", "kernel"]),
     ("bgp", &["fs", "ip", "netlink", "reconcile", "block-ipam"]),
@@ -106,8 +106,6 @@ const LAYERS: &[(&str, &[&str])] = &[
             "policy-agent",
             "sandbox",
             "verify",
-            "fs",
-            "ip",
         ],
     ),
     (
