@@ -375,7 +375,7 @@ fn an_add_that_fails_leaves_nothing_though_a_record_says_that_the_pod_is_attache
     );
     let refused = node.output(&line.split(' ').collect::<Vec<_>>(), &[]);
     assert!(refused.stderr.contains("host port 8080/tcp is taken"), "{}", refused.stderr);
-    assert!(!refused.stderr.contains("attached already"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("already attached"), "{}", refused.stderr);
     node.sh("ip -n one link show eth0 && exit 1; ip netns delete one");
     assert_same(&before, &node.leftovers(), "after the ADD that failed");
 
@@ -383,6 +383,6 @@ fn an_add_that_fails_leaves_nothing_though_a_record_says_that_the_pod_is_attache
     node.pod("elsewhere");
     let line = line.replace("pods one --container one --publish 8080:80", "pods elsewhere --container other");
     let refused = node.output(&line.split(' ').collect::<Vec<_>>(), &[]);
-    assert!(refused.stderr.contains("the container is attached already"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the container is already attached"), "{}", refused.stderr);
     runtime(&node, &ours(), "check", "other --container other");
 }

@@ -52,7 +52,7 @@ fn the_model_holds_on_a_bridge_and_on_routed_pods() {
     for kind in ["bridge", "ptp"] {
         let said = verify(&node(kind), &["--timeout", TIMEOUT]);
         assert_eq!(said.status, 0, "{kind}: {}{}", said.stdout, said.stderr);
-        for words in ["the model holds", "3 pods and the node", "no address translated"] {
+        for words in ["the network model holds", "3 pods and the node", "no address translated"] {
             assert!(said.stdout.contains(words), "{kind}: {words}: {}", said.stdout);
         }
         // three pods and the node ask each other at an address of each family, by four kinds of packets; ptp's node has

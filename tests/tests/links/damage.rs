@@ -42,7 +42,7 @@ fn own(kind: &str) -> Vec<Damage> {
                 "ip -n blue link delete eth0
                  ip link add other type veth peer name end && ip link set other up
                  ip link add link other name eth0 netns blue type macvlan mode bridge bcqueuelen 77",
-                "interface eth0 does not hang on uplink",
+                "interface eth0 is not on master uplink",
                 false,
             ),
         ],
