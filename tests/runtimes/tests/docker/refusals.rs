@@ -64,7 +64,7 @@ const REFUSALS: &[Refusal] = &[
         words: &["docker-net", "add", "pods", "other", "--publish", "8080:80"],
         says: &["host port 8080/tcp is taken by pods/", "hint: stop that container"],
     },
-    Refusal { spoil: |_| (), words: &["docker-net", "add", "pods", "web"], says: &["attached already"] },
+    Refusal { spoil: |_| (), words: &["docker-net", "add", "pods", "web"], says: &["already attached"] },
 ];
 
 #[test]
