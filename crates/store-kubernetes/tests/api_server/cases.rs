@@ -1,4 +1,4 @@
-//! What is asked. Each case leaves no records.
+//! The cases. Each leaves no records.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,26 +22,26 @@ macro_rules! cases {
 }
 
 cases![
-    the_older_group_does_what_every_store_must,
-    the_newer_group_does_what_every_store_must,
-    what_is_written_is_what_calico_writes,
-    objects_that_calico_has_made_are_gone_on_with,
-    a_marked_object_is_not_there_and_can_be_made_anew,
-    claims_without_labels_are_found_and_get_some,
-    what_others_put_on_an_object_stays,
-    a_long_list_comes_in_pages,
+    the_older_group_passes_the_suite,
+    the_newer_group_passes_the_suite,
+    records_are_written_as_calico_writes_them,
+    objects_of_calico_are_continued,
+    a_marked_object_is_deleted_and_can_be_created_again,
+    affinities_without_labels_are_found_and_get_labels,
+    labels_and_annotations_of_others_stay,
+    a_long_list_is_read_in_pages,
     a_pod_costs_few_requests,
-    a_claim_reads_no_block_of_others,
-    an_object_that_makes_no_sense_stops_nobody,
-    a_node_has_the_labels_that_kubernetes_gave_it,
-    where_a_node_is_met_stands_in_its_annotations_and_is_heard_of,
-    what_is_refused_is_told_in_the_servers_words,
-    a_setting_that_the_server_drops_is_told,
-    a_token_that_is_no_longer_good_stops_no_pod_for_good,
-    an_endpoint_is_what_its_pod_says_of_itself,
-    a_nodes_pods_are_known_without_asking,
-    a_pod_that_is_not_known_is_read,
-    a_server_that_is_gone_is_told_and_found_again,
+    a_claim_reads_no_block_of_other_nodes,
+    a_malformed_object_does_not_block_others,
+    a_node_has_its_kubernetes_labels,
+    a_nodes_address_is_in_its_annotations_and_is_followed,
+    refusals_have_the_servers_message,
+    a_dropped_setting_is_reported,
+    an_expired_token_is_recovered,
+    an_endpoint_is_read_from_its_pod,
+    a_nodes_pods_are_known_without_requests,
+    an_unknown_pod_is_read,
+    an_outage_is_reported_and_recovered,
 ];
 
 const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-30";
@@ -75,7 +75,7 @@ fn plain(mut object: Value) -> Value {
     object
 }
 
-pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut KubeApiServer) {
+pub fn the_newer_group_is_used_only_without_the_older(server: &mut KubeApiServer) {
     let found = |server: &KubeApiServer| {
         let user: &Path = &server.kubeconfig("podwire");
         KubernetesStore::connect(Some(user), None).map(|store| store.group())
@@ -83,20 +83,20 @@ pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut Kube
     let error = found(server).unwrap_err().to_string();
     assert!(error.contains("neither in crd.projectcalico.org/v1 nor in projectcalico.org/v3"), "{error}");
     server.define_calico_resources(ApiGroup::V3.name());
-    server.until("the newer group is told of", || found(server) == Ok(ApiGroup::V3));
+    server.until("the newer group is discovered", || found(server) == Ok(ApiGroup::V3));
     server.define_calico_resources(ApiGroup::V1.name());
-    server.until("the older group is told of", || found(server) == Ok(ApiGroup::V1));
+    server.until("the older group is discovered", || found(server) == Ok(ApiGroup::V1));
 }
 
-fn the_older_group_does_what_every_store_must(server: &mut KubeApiServer) {
+fn the_older_group_passes_the_suite(server: &mut KubeApiServer) {
     podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V1)));
 }
 
-fn the_newer_group_does_what_every_store_must(server: &mut KubeApiServer) {
+fn the_newer_group_passes_the_suite(server: &mut KubeApiServer) {
     podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V3)));
 }
 
-fn what_is_written_is_what_calico_writes(server: &mut KubeApiServer) {
+fn records_are_written_as_calico_writes_them(server: &mut KubeApiServer) {
     for group in [ApiGroup::V1, ApiGroup::V3] {
         let store = open(server, group);
         let allocator = Allocator::new(&store, now);
@@ -210,7 +210,7 @@ fn calicos_objects(server: &KubeApiServer, group: ApiGroup, deleted: &Value) {
     make("ipamhandles", "IPAMHandle", annotated("k8s-pod-network.old"), spec);
 }
 
-fn objects_that_calico_has_made_are_gone_on_with(server: &mut KubeApiServer) {
+fn objects_of_calico_are_continued(server: &mut KubeApiServer) {
     for (group, deleted) in [(ApiGroup::V1, json!("false")), (ApiGroup::V3, json!(false))] {
         calicos_objects(server, group, &deleted);
         let store = open(server, group);
@@ -254,7 +254,7 @@ fn objects_that_calico_has_made_are_gone_on_with(server: &mut KubeApiServer) {
 }
 
 /// A writer has died between the mark and the removal.
-fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut KubeApiServer) {
+fn a_marked_object_is_deleted_and_can_be_created_again(server: &mut KubeApiServer) {
     let marks = [(ApiGroup::V1, json!("false"), json!("true")), (ApiGroup::V3, json!(false), json!(true))];
     for (group, unmarked, marked) in marks {
         for (key, object) in [
@@ -294,7 +294,7 @@ fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut KubeApiServer)
     }
 }
 
-fn claims_without_labels_are_found_and_get_some(server: &mut KubeApiServer) {
+fn affinities_without_labels_are_found_and_get_labels(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let old = json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "BlockAffinity", "metadata": {"name": "node1-10-244-1-0-30"},
@@ -313,7 +313,7 @@ fn claims_without_labels_are_found_and_get_some(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn what_others_put_on_an_object_stays(server: &mut KubeApiServer) {
+fn labels_and_annotations_of_others_stay(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let value = |count: usize| format!(r#"{{"block":{{"10.244.1.0/30":{count}}},"deleted":false}}"#);
     store.create(HANDLE, value(1).as_bytes()).unwrap();
@@ -339,7 +339,7 @@ fn what_others_put_on_an_object_stays(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn a_long_list_comes_in_pages(server: &mut KubeApiServer) {
+fn a_long_list_is_read_in_pages(server: &mut KubeApiServer) {
     const COUNT: usize = 505;
     let store = open(server, ApiGroup::V1);
     let key = |number: usize| format!("/calico/ipam/v2/handle/net.{number:04}");
@@ -389,7 +389,7 @@ fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
 }
 
 /// Of all blocks only metadata are listed, and a marked one does no harm.
-fn a_claim_reads_no_block_of_others(server: &mut KubeApiServer) {
+fn a_claim_reads_no_block_of_other_nodes(server: &mut KubeApiServer) {
     for group in [ApiGroup::V1, ApiGroup::V3] {
         let store = open(server, group);
         let allocator = Allocator::new(&store, now);
@@ -415,7 +415,7 @@ fn a_claim_reads_no_block_of_others(server: &mut KubeApiServer) {
 
 /// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and go; with a new token in
 /// the same file all is made up for.
-fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut KubeApiServer) {
+fn an_expired_token_is_recovered(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
     let good = std::fs::read_to_string(server.kubeconfig("podwire")).unwrap();
@@ -461,7 +461,7 @@ fn a_token_that_is_no_longer_good_stops_no_pod_for_good(server: &mut KubeApiServ
     });
 }
 
-fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut KubeApiServer) {
+fn a_node_has_its_kubernetes_labels(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     assert!(Rules::node_labels(&store, "node1").unwrap().is_empty());
     let node = json!({"metadata": {
@@ -473,7 +473,7 @@ fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut KubeApiServer) {
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
-fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut KubeApiServer) {
+fn a_nodes_address_is_in_its_annotations_and_is_followed(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let patience = Duration::from_secs(30);
     let roots = [key::NODES, key::BGP[1]];
@@ -519,7 +519,7 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Ku
     }
 }
 
-fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
+fn a_malformed_object_does_not_block_others(server: &mut KubeApiServer) {
     calicos_objects(server, ApiGroup::V1, &json!("false"));
     let make = |name: &str, spec: Option<Value>| {
         let mut object = json!({
@@ -543,7 +543,7 @@ fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
         allocator.check(&rules).unwrap().problems.iter().map(ToString::to_string).collect();
     for named in ["assignment/empty", "assignment/nowhere", "block/10.244.9.0-32"] {
         assert!(
-            problems.iter().any(|text| text.contains(named) && text.contains("makes no sense")),
+            problems.iter().any(|text| text.contains(named) && text.contains("is malformed")),
             "{problems:?}"
         );
     }
@@ -556,7 +556,7 @@ fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn what_is_refused_is_told_in_the_servers_words(server: &mut KubeApiServer) {
+fn refusals_have_the_servers_message(server: &mut KubeApiServer) {
     let stranger =
         KubernetesStore::connect(Some(&server.kubeconfig("stranger")), Some(ApiGroup::V1)).unwrap();
     let error = stranger.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap_err();
@@ -574,13 +574,13 @@ fn what_is_refused_is_told_in_the_servers_words(server: &mut KubeApiServer) {
     let error = store.create(BLOCK, br#"{"cidr":7}"#).unwrap_err().to_string();
     assert!(error.contains("spec.cidr: Invalid value") && error.contains("(422)"), "{error}");
     let error = store.create("/calico/ipam/v2/handle/a_b", br#"{"block":{}}"#).unwrap_err().to_string();
-    assert!(error.contains("\"a_b\" cannot be the name of an object"), "{error}");
+    assert!(error.contains("\"a_b\" is not a valid name of a Kubernetes object"), "{error}");
     assert_eq!(store.get("/calico/ipam/v2/handle/a/b?c"), Ok(None), "there can be none");
     let error = store.get("/a").unwrap_err().to_string();
-    assert!(error.contains("no custom resource holds such a key"), "{error}");
+    assert!(error.contains("no custom resource has such a key"), "{error}");
 }
 
-fn a_setting_that_the_server_drops_is_told(server: &mut KubeApiServer) {
+fn a_dropped_setting_is_reported(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let allocator = Allocator::new(&store, now);
     for verb in ["create", "update"] {
@@ -589,13 +589,13 @@ fn a_setting_that_the_server_drops_is_told(server: &mut KubeApiServer) {
             error.contains(&format!("cannot {verb} /calico/ipam/v2/config: it was written, but")),
             "{error}"
         );
-        assert!(error.contains("ipamconfigs/default cannot hold ipCooldownSeconds: "), "{error}");
+        assert!(error.contains("ipamconfigs/default lost ipCooldownSeconds: "), "{error}");
     }
     assert!(allocator.configure(|config| config.strict_affinity = true).is_ok());
     empty(&store);
 }
 
-fn a_server_that_is_gone_is_told_and_found_again(server: &mut KubeApiServer) {
+fn an_outage_is_reported_and_recovered(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     store.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap();
     server.stop();
@@ -607,7 +607,7 @@ fn a_server_that_is_gone_is_told_and_found_again(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut KubeApiServer) {
+fn an_endpoint_is_read_from_its_pod(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let pod = server.create_pod("shop", "web-1", "node-1", json!({"theirs": "stays"}));
     let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node--1-k8s-web--1-eth0";
@@ -654,7 +654,7 @@ fn pods(server: &KubeApiServer) -> Pods {
     Pods::connect(Some(&server.kubeconfig("podwire"))).unwrap()
 }
 
-fn a_nodes_pods_are_known_without_asking(server: &mut KubeApiServer) {
+fn a_nodes_pods_are_known_without_requests(server: &mut KubeApiServer) {
     let wish = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
     let made = server.create_pod("shop", "known", "node1", wish);
     let node = json!({"metadata": {"name": "node1"}, "spec": {"podCIDRs": ["10.244.7.0/24"], "podCIDR": "10.244.7.0/24"}});
@@ -700,7 +700,7 @@ fn a_nodes_pods_are_known_without_asking(server: &mut KubeApiServer) {
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
-fn a_pod_that_is_not_known_is_read(server: &mut KubeApiServer) {
+fn an_unknown_pod_is_read(server: &mut KubeApiServer) {
     server.create_pod("shop", "stray", "node2", json!({"cni.projectcalico.org/ipAddrs": "[]"}));
     let known = pods(server);
     assert_eq!(known.pod("shop", "stray", "").unwrap().annotations.len(), 1);
