@@ -1,8 +1,8 @@
-//! Workload endpoints. In the Kubernetes API, Calico stores no objects for them: annotations of a pod have its addresses and
-//! its sandbox.
+//! Workload endpoints. In the Kubernetes API, Calico stores no objects for them: annotations of a pod have its
+//! addresses and its sandbox.
 //!
-//! Reading the key of an endpoint converts its pod to Calico's WorkloadEndpoint. A write changes only the annotations, by a
-//! patch of the pod's status, which Calico's role allows. A deletion removes the addresses from the annotations.
+//! Reading the key of an endpoint converts its pod to Calico's WorkloadEndpoint. A write changes only the annotations,
+//! by a patch of the pod's status, which Calico's role allows. A deletion removes the addresses from the annotations.
 
 use podwire_block_ipam::store::{Entry, Revision, StoreError};
 use serde_json::{json, Value};
@@ -52,8 +52,8 @@ impl<'a> PodEndpoint<'a> {
         Ok(Some(Entry { key: self.key.into(), value, revision }))
     }
 
-    /// Writes the endpoint's addresses and container to its pod. Fails with [`StoreError::Missing`] if another pod has the name
-    /// by now.
+    /// Writes the endpoint's addresses and container to its pod. Fails with [`StoreError::Missing`] if another pod has
+    /// the name by now.
     pub(crate) fn update(&self, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
         let endpoint: Value = serde_json::from_slice(value)
             .map_err(|error| self.server.unavailable("update", self.key, error.to_string()))?;

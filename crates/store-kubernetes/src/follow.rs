@@ -1,5 +1,5 @@
-//! Follows objects: each kind is listed once and then watched. If the version is not available any more, the kind is listed
-//! again and compared.
+//! Follows objects: each kind is listed once and then watched. If the version is not available any more, the kind is
+//! listed again and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

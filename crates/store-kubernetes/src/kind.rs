@@ -88,8 +88,8 @@ impl Kind {
         format!("/apis/{group}/{}", self.plural(group))
     }
 
-    /// Whether an object is marked before it is deleted. When Calico introduced this, the API could not compare and delete in one
-    /// step.
+    /// Whether an object is marked before it is deleted. When Calico introduced this, the API could not compare and
+    /// delete in one step.
     pub(crate) fn is_marked_when_deleted(self) -> bool {
         matches!(self, Kind::Block | Kind::Affinity | Kind::Handle)
     }
@@ -114,8 +114,8 @@ impl Kind {
         }
     }
 
-    /// The label selectors of the lists that together contain every object whose key begins with `prefix`. No list is needed if
-    /// the result is empty; `None` is a list without a selector.
+    /// The label selectors of the lists that together contain every object whose key begins with `prefix`. No list is
+    /// needed if the result is empty; `None` is a list without a selector.
     pub(crate) fn selectors(self, prefix: &str) -> Vec<Option<String>> {
         // BGP objects are listed only on explicit request: other clients may not have the right to list them.
         let is_bgp = matches!(self, Kind::BgpConfiguration | Kind::BgpPeer | Kind::BgpFilter);
@@ -129,8 +129,9 @@ impl Kind {
     }
 }
 
-/// A node's affinities are listed by label, so that a node does not list those of all others. Before Calico 3.31, affinities had
-/// no labels. Those are listed too, and first, because an affinity may get its labels between the two requests.
+/// A node's affinities are listed by label, so that a node does not list those of all others. Before Calico 3.31,
+/// affinities had no labels. Those are listed too, and first, because an affinity may get its labels between the two
+/// requests.
 fn affinity_selectors(root: &str, prefix: &str) -> Vec<Option<String>> {
     let owner = prefix.strip_prefix(root).and_then(|rest| rest.split_once('/'));
     let selector = match owner {

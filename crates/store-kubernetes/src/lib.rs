@@ -1,14 +1,14 @@
-//! The block store in the Kubernetes API, as Calico's own custom resources, so that nodes with Calico and nodes with podwire can
-//! share one cluster.
+//! The block store in the Kubernetes API, as Calico's own custom resources, so that nodes with Calico and nodes with
+//! podwire can share one cluster.
 //!
-//! The allocator uses Calico's etcd keys and values. This crate converts them to objects of `crd.projectcalico.org/v1` or
-//! `projectcalico.org/v3` and back. A revision is an object's `resourceVersion`, which Kubernetes guarantees to be a number
-//! (docs/decisions/0019-kubernetes-store.md).
+//! The allocator uses Calico's etcd keys and values. This crate converts them to objects of `crd.projectcalico.org/v1`
+//! or `projectcalico.org/v3` and back. A revision is an object's `resourceVersion`, which Kubernetes guarantees to be a
+//! number (docs/decisions/0019-kubernetes-store.md).
 //!
-//! - **Every write replaces a whole object** (verb `update`, the only one that Calico's role allows), with the version that was
-//!   read. Labels and annotations of other clients are kept, so objects are cached from the read to the write.
-//! - **A deletion first sets a mark** (`spec.deleted`), and then removes the object. The mark counts as the deletion. A client
-//!   that finds a marked object treats it as deleted and removes it.
+//! - **Every write replaces a whole object** (verb `update`, the only one that Calico's role allows), with the version
+//!   that was read. Labels and annotations of other clients are kept, so objects are cached from the read to the write.
+//! - **A deletion first sets a mark** (`spec.deleted`), and then removes the object. The mark counts as the deletion. A
+//!   client that finds a marked object treats it as deleted and removes it.
 //! - **No write is sent twice**: if the response is lost, the write may have been done, and the error says so.
 //!
 //! The trait is synchronous and the client is not: a store has its own small runtime, which runs on the caller's thread
@@ -66,8 +66,8 @@ struct Operation<'a> {
 }
 
 impl KubernetesStore {
-    /// Connects with a kubeconfig, or with the service account of the pod. Without a group, the group is discovered: like in
-    /// Calico, the newer one is used only if the older does not exist.
+    /// Connects with a kubeconfig, or with the service account of the pod. Without a group, the group is discovered:
+    /// like in Calico, the newer one is used only if the older does not exist.
     pub fn connect(
         kubeconfig: Option<&Path>,
         group: Option<ApiGroup>,
@@ -161,8 +161,9 @@ impl KubernetesStore {
         }
     }
 
-    /// Checks that the server has stored all fields that an administrator has set: a server with older definitions silently drops
-    /// new fields. Fields of records that nodes write may be dropped: an older Calico does not need them.
+    /// Checks that the server has stored all fields that an administrator has set: a server with older definitions
+    /// silently drops new fields. Fields of records that nodes write may be dropped: an older Calico does not need
+    /// them.
     fn check_stored(
         &self,
         operation: &Operation<'_>,
@@ -256,8 +257,8 @@ impl Store for KubernetesStore {
         Ok(Some(Entry { key: key.into(), value, revision }))
     }
 
-    /// A list of one kind is consistent; several kinds are listed one after the other. Nodes are listed only if the prefix is
-    /// explicitly for nodes.
+    /// A list of one kind is consistent; several kinds are listed one after the other. Nodes are listed only if the
+    /// prefix is explicitly for nodes.
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         if prefix.starts_with(key::NODES) {
             return self.nodes(prefix);
@@ -289,8 +290,8 @@ impl Store for KubernetesStore {
         Ok(entries)
     }
 
-    /// A block's key follows from its name, so only the metadata of blocks are read, without the deletion mark. The keys of other
-    /// kinds are in the objects.
+    /// A block's key follows from its name, so only the metadata of blocks are read, without the deletion mark. The
+    /// keys of other kinds are in the objects.
     fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         if !prefix.starts_with(key::BLOCKS) {
             return Ok(self.list(prefix)?.into_iter().map(|entry| entry.key).collect());

@@ -1,7 +1,8 @@
 //! A cache of objects as they were last read or written, for the next write.
 //!
-//! A write replaces a whole object, with everything that other clients have written into it, so it needs the object that was
-//! read. The cache only saves a request: a missing object is read again, and the server refuses an outdated one.
+//! A write replaces a whole object, with everything that other clients have written into it, so it needs the object
+//! that was read. The cache only saves a request: a missing object is read again, and the server refuses an outdated
+//! one.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! The pods of a node in Kubernetes, for plugins, which have no client.
 //!
-//! A thread watches them, all namespaces and the node's own object, so that requests are answered from memory. An object that is
-//! not known, because it is new or must not be watched, is read once.
+//! A thread watches them, all namespaces and the node's own object, so that requests are answered from memory. An
+//! object that is not known, because it is new or must not be watched, is read once.
 
 mod cache;
 mod watch;

@@ -1,7 +1,7 @@
 //! Converts Calico's etcd values to its Kubernetes objects and back.
 //!
-//! Both have the same content with different field names. Known fields are translated; unknown ones, of a newer Calico, are
-//! copied unchanged in both directions.
+//! Both have the same content with different field names. Known fields are translated; unknown ones, of a newer Calico,
+//! are copied unchanged in both directions.
 
 use ipnet::IpNet;
 use podwire_block_ipam::store::{Entry, Revision};
@@ -56,8 +56,8 @@ fn deleted(kind: Kind, group: ApiGroup, is_deleted: bool) -> Value {
     }
 }
 
-/// The key of an object. A malformed object gets a key that does not parse, so that clients see and report it. `None` for an
-/// IPAM configuration with another name, which Calico ignores.
+/// The key of an object. A malformed object gets a key that does not parse, so that clients see and report it. `None`
+/// for an IPAM configuration with another name, which Calico ignores.
 pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
     let spec = &object["spec"];
     let cidr = || spec["cidr"].as_str()?.parse::<IpNet>().ok().map(|cidr| cidr.trunc());

@@ -1,7 +1,8 @@
 //! A blocking client of the API server.
 //!
-//! A request is sent once, unless the server is too busy to process it (429). If a write were repeated, the response would not
-//! tell whether the first one was done, which compare-and-swap needs. (The client library's retries are turned off.)
+//! A request is sent once, unless the server is too busy to process it (429). If a write were repeated, the response
+//! would not tell whether the first one was done, which compare-and-swap needs. (The client library's retries are
+//! turned off.)
 
 use std::future::Future;
 use std::path::Path;

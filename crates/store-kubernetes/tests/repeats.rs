@@ -101,10 +101,11 @@ fn object(version: &str) -> Value {
 }
 
 fn status(code: u16, reason: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "as told"})
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "test message"})
 }
 
-/// The first write may have been done. Then a second would fail, and its refusal would be mistaken for that of the first.
+/// The first write may have been done. Then a second would fail, and its refusal would be mistaken for that of the
+/// first.
 #[test]
 fn a_write_that_may_have_been_done_is_not_repeated() {
     let refusals = [
@@ -117,12 +118,12 @@ fn a_write_that_may_have_been_done_is_not_repeated() {
         (403, "Forbidden"),
     ];
     for (code, reason) in refusals {
-        let told = (code, status(code, reason));
+        let failure = (code, status(code, reason));
         let answers = vec![
             ("GET", 200, object("7")),
-            ("PUT", told.0, told.1.clone()),
+            ("PUT", failure.0, failure.1.clone()),
             ("PUT", 409, status(409, "Conflict")),
-            ("POST", told.0, told.1.clone()),
+            ("POST", failure.0, failure.1.clone()),
             ("POST", 409, status(409, "AlreadyExists")),
         ];
         let server = StandIn::start(&code.to_string(), answers);
@@ -131,7 +132,7 @@ fn a_write_that_may_have_been_done_is_not_repeated() {
         let error = store.update(HANDLE, VALUE, Revision(7)).unwrap_err();
         assert!(matches!(&error, StoreError::Unavailable { verb: "update", .. }), "{error}");
         assert!(
-            error.to_string().ends_with(&format!("update ipamhandles/net.a: as told ({code})")),
+            error.to_string().ends_with(&format!("update ipamhandles/net.a: test message ({code})")),
             "{error}"
         );
         let error = store.create(HANDLE, VALUE).unwrap_err();

@@ -288,7 +288,7 @@ fn a_marked_object_is_deleted_and_can_be_created_again(server: &mut KubeApiServe
 
             leave();
             assert_eq!(store.get(key).unwrap(), None);
-            assert!(!is_there(), "whoever finds a mark removes the object");
+            assert!(!is_there(), "a client that finds a mark removes the object");
             empty(&store);
         }
     }
@@ -352,7 +352,8 @@ fn a_long_list_is_read_in_pages(server: &mut KubeApiServer) {
     server.request("DELETE", &path(ApiGroup::V1, "ipamhandles"), None).unwrap();
 }
 
-/// On a block that the node has: what is read for a write is not read again, and nobody else's claims are listed.
+/// On a block that the node has: an object that was read for a write is not read again, and affinities of other nodes
+/// are not listed.
 fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let allocator = Allocator::new(&store, now);
@@ -365,11 +366,11 @@ fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
     let counted = |act: &dyn Fn()| -> Vec<String> {
         let before = server.calico_requests();
         act();
-        let news = server.calico_requests().into_iter().filter_map(|(name, count)| {
+        let new = server.calico_requests().into_iter().filter_map(|(name, count)| {
             let new = count - before.get(&name).copied().unwrap_or(0);
             (new > 0).then(|| format!("{new} {name}"))
         });
-        news.collect()
+        new.collect()
     };
     let reads = ["1 GET blockaffinities", "1 GET ipamblocks", "1 GET ipamhandles", "2 LIST blockaffinities"];
     assert_eq!(
@@ -413,8 +414,8 @@ fn a_claim_reads_no_block_of_other_nodes(server: &mut KubeApiServer) {
     }
 }
 
-/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and go; with a new token in
-/// the same file all is made up for.
+/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and
+/// go; with a new token in the same file all is made up for.
 fn an_expired_token_is_recovered(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
@@ -439,7 +440,7 @@ fn an_expired_token_is_recovered(server: &mut KubeApiServer) {
         container: container.into(),
         ifname: "eth0".into(),
     };
-    server.until("the reason is told", || {
+    server.until("the reason is reported", || {
         let error = steward.assign(&pod("a"), &wish, std::time::Duration::from_millis(300)).unwrap_err();
         assert_eq!(error.code(), 11, "{error}");
         error.to_string().contains("Unauthorized")
@@ -475,21 +476,21 @@ fn a_node_has_its_kubernetes_labels(server: &mut KubeApiServer) {
 
 fn a_nodes_address_is_in_its_annotations_and_is_followed(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
-    let patience = Duration::from_secs(30);
+    let timeout = Duration::from_secs(30);
     let roots = [key::NODES, key::BGP[1]];
     let mut follow = store.follow(&roots).unwrap();
     // Of peers there is no definition on this server: there are none.
-    assert_eq!(follow.wait(patience).unwrap(), Some(Vec::new()));
+    assert_eq!(follow.wait(timeout).unwrap(), Some(Vec::new()));
     let node = json!({"metadata": {"name": "node1", "annotations": {"theirs": "stays"}}});
     server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let (address, end) = ("192.168.0.7/24".parse().unwrap(), "10.244.1.1".parse().ok());
     let vxlan = Tunnel::Vxlan(IpFamily::V4);
-    let told = |node: &mut Node| {
+    let register = |node: &mut Node| {
         node.set_address(address);
         node.set_tunnel(vxlan, end);
     };
-    assert!(Node::update(&store, "node1", told).unwrap());
-    assert!(!Node::update(&store, "node1", told).unwrap(), "nothing is written for nothing");
+    assert!(Node::update(&store, "node1", register).unwrap());
+    assert!(!Node::update(&store, "node1", register).unwrap(), "an unchanged object is not written");
     let annotations =
         server.request("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     let wanted = json!({
@@ -497,13 +498,13 @@ fn a_nodes_address_is_in_its_annotations_and_is_followed(server: &mut KubeApiSer
         "projectcalico.org/IPv4VXLANTunnelAddr": "10.244.1.1",
     });
     assert_eq!(annotations, wanted);
-    let until = Instant::now() + patience;
-    let mut heard = None;
-    while heard != Some(address) {
-        assert!(Instant::now() < until, "it is heard of");
-        for change in follow.wait(patience).unwrap().unwrap_or_default() {
+    let until = Instant::now() + timeout;
+    let mut reported = None;
+    while reported != Some(address) {
+        assert!(Instant::now() < until, "the address is reported");
+        for change in follow.wait(timeout).unwrap().unwrap_or_default() {
             let Change::Put(entry) = change else { continue };
-            heard = Node::parse(&entry.key, &entry.value).unwrap().address(IpFamily::V4);
+            reported = Node::parse(&entry.key, &entry.value).unwrap().address(IpFamily::V4);
         }
     }
     assert_eq!(store.list(key::NODES).unwrap().len(), 1);
@@ -512,9 +513,9 @@ fn a_nodes_address_is_in_its_annotations_and_is_followed(server: &mut KubeApiSer
         server.request("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     assert_eq!(annotations.get("projectcalico.org/IPv4VXLANTunnelAddr"), None);
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let gone = Change::Deleted(Node::key("node1"));
-    while !follow.wait(patience).unwrap().unwrap_or_default().contains(&gone) {
+    while !follow.wait(timeout).unwrap().unwrap_or_default().contains(&gone) {
         assert!(Instant::now() < until, "it is gone");
     }
 }
@@ -655,8 +656,8 @@ fn pods(server: &KubeApiServer) -> Pods {
 }
 
 fn a_nodes_pods_are_known_without_requests(server: &mut KubeApiServer) {
-    let wish = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
-    let made = server.create_pod("shop", "known", "node1", wish);
+    let annotations = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
+    let made = server.create_pod("shop", "known", "node1", annotations);
     let node = json!({"metadata": {"name": "node1"}, "spec": {"podCIDRs": ["10.244.7.0/24"], "podCIDR": "10.244.7.0/24"}});
     server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let pods = pods(server);
@@ -684,7 +685,7 @@ fn a_nodes_pods_are_known_without_requests(server: &mut KubeApiServer) {
         "annotations": {"cni.projectcalico.org/ipv4pools": "[\"a\"]"}, "labels": {"team": "red"},
     }});
     server.patch("/api/v1/namespaces/shop", &pools);
-    server.until("the namespace's wish is known", || {
+    server.until("the namespace's annotations are known", || {
         let pod = pods.pod("shop", "known", uid).unwrap();
         pod.namespace_annotations.contains_key("cni.projectcalico.org/ipv4pools")
             && pods.namespace_labels("shop").unwrap().get("team").map(String::as_str) == Some("red")
@@ -704,7 +705,7 @@ fn an_unknown_pod_is_read(server: &mut KubeApiServer) {
     server.create_pod("shop", "stray", "node2", json!({"cni.projectcalico.org/ipAddrs": "[]"}));
     let known = pods(server);
     assert_eq!(known.pod("shop", "stray", "").unwrap().annotations.len(), 1);
-    let error = known.pod("shop", "nobody", "").unwrap_err();
+    let error = known.pod("shop", "unknown", "").unwrap_err();
     assert!(error.contains("not found"), "{error}");
     let error = known.ranges("nowhere").unwrap_err();
     assert!(error.contains("not found"), "{error}");
