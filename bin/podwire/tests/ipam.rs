@@ -185,7 +185,11 @@ fn the_commands_work_on_kubernetes() {
     let open = || Box::new(KubernetesStore::connect(Some(&kubeconfig), Some(ApiGroup::V3)).unwrap());
     run_commands(&newer, &|| open());
     let unknown = podwire(&format!("{name} --calico-api-group v2"), "show");
-    assert!(unknown.code == 2 && unknown.stderr.contains("is no API group of Calico"), "{}", unknown.stderr);
+    assert!(
+        unknown.code == 2 && unknown.stderr.contains("is not an API group of Calico"),
+        "{}",
+        unknown.stderr
+    );
     server.stop();
     let gone = podwire(&newer, "show");
     assert!(gone.code == 1 && gone.stderr.contains("hint: check that the store runs"), "{}", gone.stderr);

@@ -1,7 +1,7 @@
 //! The allocator: claims blocks, assigns addresses and releases them, over any store.
 //!
-//! Any number of nodes do this concurrently, and each may die between two writes. Three kinds of records are involved, and no
-//! write covers two of them. Nevertheless these invariants hold at every moment:
+//! Any number of nodes do this concurrently, and each may die between two writes. Three kinds of records are involved,
+//! and no write covers two of them. Nevertheless these invariants hold at every moment:
 //!
 //! 1. The block of a **confirmed affinity** exists and names the same owner. So at most one node announces a route.
 //! 2. A **block** assigns an address to one handle at a time.

@@ -56,8 +56,8 @@ pub struct Allocation<'a> {
 }
 
 impl Block {
-    /// A new block with all addresses free. Sequence numbers begin at the current time, so that a block that is created again
-    /// does not reuse one.
+    /// A new block with all addresses free. Sequence numbers begin at the current time, so that a block that is created
+    /// again does not reuse one.
     pub(super) fn new(cidr: IpNet, owner: &AffinityOwner, now: Timestamp) -> Block {
         let size = 1 << (cidr.max_prefix_len() - cidr.prefix_len()).min(MAX_HOST_BITS);
         Block {

@@ -59,8 +59,8 @@ impl BlockIndex {
         fixed.into_iter().chain(key::BGP.into_iter().filter(|_| with_bgp)).collect()
     }
 
-    /// Applies changes of the store. Returns whether routes, or reports about them, may have changed. Most pods start and stop
-    /// without such a change.
+    /// Applies changes of the store. Returns whether routes, or reports about them, may have changed. Most pods start
+    /// and stop without such a change.
     pub fn apply(&mut self, changes: Vec<Change>) -> bool {
         // `any` would stop at the first relevant change.
         changes.into_iter().filter_map(|change| self.apply_one(change).then_some(())).count() > 0
@@ -119,8 +119,8 @@ impl BlockIndex {
         }
     }
 
-    /// The CIDRs of each node: blocks with a confirmed affinity whose record names the same node, and single addresses that a
-    /// node has borrowed. A block comes before its borrowed addresses.
+    /// The CIDRs of each node: blocks with a confirmed affinity whose record names the same node, and single addresses
+    /// that a node has borrowed. A block comes before its borrowed addresses.
     pub fn routes(&self) -> Vec<(IpNet, &str)> {
         let mut all = Vec::new();
         for (cidr, block) in &self.blocks {

@@ -1,7 +1,7 @@
 //! The conformance suite of all stores.
 //!
-//! A store's tests call [`run`] with a function that opens the *same* store as a new client each time: another connection, or
-//! another process.
+//! A store's tests call [`run`] with a function that opens the *same* store as a new client each time: another
+//! connection, or another process.
 
 mod following;
 mod sample;
@@ -17,8 +17,8 @@ use crate::{AffinityOwner, Allocator, Config, Error, Pool, Release, Request, Rul
 pub use sample::Open;
 use sample::Sample;
 
-/// Runs the whole suite on a store of arbitrary keys and values. Panics on a failure. The store must be empty, and is empty
-/// afterwards.
+/// Runs the whole suite on a store of arbitrary keys and values. Panics on a failure. The store must be empty, and is
+/// empty afterwards.
 pub fn run(open: Open<'_>) {
     basic_operations(open, &sample::PLAIN);
     one_of_many_writers_wins(open, &sample::PLAIN);
@@ -100,7 +100,8 @@ fn a_stale_write_is_refused(open: Open<'_>, sample: &Sample) {
     empty(open);
 }
 
-/// A key that is created again after a deletion has a new revision: otherwise a suspended client would mistake it for the old one.
+/// A key that is created again after a deletion has a new revision: otherwise a suspended client would mistake it for
+/// the old one.
 fn a_revision_is_never_used_twice(open: Open<'_>, sample: &Sample) {
     let (store, key, value) = (open(), (sample.key)(0), sample.value(1));
     let mut last = None;

@@ -1,10 +1,10 @@
-//! Finds leaked addresses. Pure: the input is a snapshot of the store and an inventory of the cluster; the output is what to
-//! release.
+//! Finds leaked addresses. Pure: the input is a snapshot of the store and an inventory of the cluster; the output is
+//! what to release.
 //!
-//! An address is *leaked* if its pod does not exist, has finished, runs on another node, or has another address; or if it
-//! belongs to a node itself (a tunnel address, its warm pool) and the node does not exist. If a record does not identify the
-//! holder, the address is kept. One observation is not enough: a leak is confirmed when every observation of a grace period
-//! has found it.
+//! An address is *leaked* if its pod does not exist, has finished, runs on another node, or has another address; or if
+//! it belongs to a node itself (a tunnel address, its warm pool) and the node does not exist. If a record does not
+//! identify the holder, the address is kept. One observation is not enough: a leak is confirmed when every observation
+//! of a grace period has found it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -37,8 +37,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Removes addresses that are in no pool. If another plugin provides the pod's primary network, Kubernetes reports its
-    /// addresses and not ours.
+    /// Removes addresses that are in no pool. If another plugin provides the pod's primary network, Kubernetes reports
+    /// its addresses and not ours.
     pub fn retain_pool_addresses(&mut self, rules: &Rules) {
         self.ips.retain(|ip| rules.pools.iter().any(|pool| pool.cidr().contains(ip)));
     }
@@ -58,7 +58,8 @@ pub struct Leak {
 }
 
 impl Leak {
-    /// All addresses of a node and its pods and containers. A virtual machine keeps its address when it moves to another node.
+    /// All addresses of a node and its pods and containers. A virtual machine keeps its address when it moves to
+    /// another node.
     pub(super) fn of_node(snapshot: &StoreSnapshot, node: &str) -> Vec<Leak> {
         let leak = |Allocation { ip, sequence, attribute, .. }: Allocation<'_>| {
             let handle = attribute.handle()?.to_owned();
@@ -116,8 +117,8 @@ impl Holder {
         }
     }
 
-    /// Whether the pod does not use the address any more. `node` is the holder's node by its Kubernetes name. (Nodes are
-    /// checked elsewhere.)
+    /// Whether the pod does not use the address any more. `node` is the holder's node by its Kubernetes name. (Nodes
+    /// are checked elsewhere.)
     pub fn has_released(&self, node: &str, ip: IpAddr, pod: Option<&Pod>) -> bool {
         let (Holder::Pod { .. }, Some(pod)) = (self, pod) else { return true };
         let is_elsewhere = !node.is_empty() && !pod.node.is_empty() && pod.node != node;
@@ -126,8 +127,8 @@ impl Holder {
 }
 
 impl Inventory {
-    /// Adds the store's Node objects, after the Kubernetes nodes. An object with a Kubernetes name exists as long as that node;
-    /// without one, the object itself counts. An inventory without Kubernetes nodes is not trusted.
+    /// Adds the store's Node objects, after the Kubernetes nodes. An object with a Kubernetes name exists as long as
+    /// that node; without one, the object itself counts. An inventory without Kubernetes nodes is not trusted.
     pub fn add_node_objects(&mut self, objects: Vec<(String, Option<String>)>) {
         if self.nodes.is_empty() {
             return;
@@ -256,8 +257,8 @@ impl Collector {
         }
     }
 
-    /// Takes in an observation. `now` is monotonic. The inventory must be read after the snapshot, because a pod object exists
-    /// before the pod has an address.
+    /// Takes in an observation. `now` is monotonic. The inventory must be read after the snapshot, because a pod object
+    /// exists before the pod has an address.
     pub fn find_garbage(
         &mut self,
         now: Duration,
@@ -272,8 +273,8 @@ impl Collector {
         let leaks = inventory.leaks(snapshot);
         let suspects = leaks.len();
         let is_gone = |name: &str| !inventory.nodes.contains(name);
-        // A pod whose node is gone too does not come back. A node may use its own addresses as long as it runs, even if its
-        // object was deleted.
+        // A pod whose node is gone too does not come back. A node may use its own addresses as long as it runs, even if
+        // its object was deleted.
         let grace = self.grace;
         let grace_of = |leak: &Leak| match &leak.holder {
             Holder::Pod { node, .. } if !node.is_empty() && is_gone(node) => Duration::ZERO,

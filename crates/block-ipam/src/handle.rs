@@ -13,8 +13,8 @@ const WARM_POOL: &str = "podwire-stock-";
 /// The part of a tunnel address's id between the kind and the node.
 const TUNNEL: &str = "-tunnel-addr-";
 
-/// The number of addresses in each block for one container. It may be too high, if a node died between two writes, but never
-/// too low.
+/// The number of addresses in each block for one container. It may be too high, if a node died between two writes, but
+/// never too low.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handle {
     #[serde(default, deserialize_with = "json::null_is_empty")]

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 /// Unknown fields, written by a newer Calico. They are kept unchanged.
 pub type Unknown = Map<String, Value>;
 
-/// Encodes a value like Go: `<`, `>`, `&` and two line separators are escaped for HTML. They occur only inside of strings.
+/// Encodes a value like Go: `<`, `>`, `&` and two line separators are escaped for HTML. They occur only inside of
+/// strings.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     let text = serde_json::to_string(value)?;
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {

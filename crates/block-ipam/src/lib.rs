@@ -1,7 +1,8 @@
 //! Calico's block IPAM: how the nodes of a cluster share address pools, in Calico's own records.
 //!
-//! An administrator creates [`Pool`]s. A pool is divided into [`Block`]s of equal size (64 addresses by default). A node that
-//! needs addresses claims a block, in two phases, and then assigns its addresses to pods without coordination.
+//! An administrator creates [`Pool`]s. A pool is divided into [`Block`]s of equal size (64 addresses by default). A
+//! node that needs addresses claims a block, in two phases, and then assigns its addresses to pods without
+//! coordination.
 //!
 //! ```text
 //!  pool 10.244.0.0/16 ── blocks ──▶ block 10.244.1.0/26 ── addresses ──▶ pods
@@ -9,13 +10,13 @@
 //!        affinity node1 ↔ 10.244.1.0/26 ┘  └── handle: which blocks hold addresses of this container
 //! ```
 //!
-//! - A [`Block`] records which handle has which of its addresses. It is the only authority about that, and is written by
-//!   compare-and-swap, so that no address has two holders.
+//! - A [`Block`] records which handle has which of its addresses. It is the only authority about that, and is written
+//!   by compare-and-swap, so that no address has two holders.
 //! - An [`Affinity`] records that a node claims a block (`pending`), owns it (`confirmed`) or releases it
-//!   (`pendingDeletion`). Nodes install routes only for confirmed affinities. So the block of a confirmed affinity always
-//!   exists and names the same node.
-//! - A [`Handle`] maps a container to its blocks. Its count is increased before a block is written and decreased after, so it
-//!   may be too high, but it never misses an address.
+//!   (`pendingDeletion`). Nodes install routes only for confirmed affinities. So the block of a confirmed affinity
+//!   always exists and names the same node.
+//! - A [`Handle`] maps a container to its blocks. Its count is increased before a block is written and decreased after,
+//!   so it may be too high, but it never misses an address.
 //!
 //! [`Allocator`] implements the operations over a [`Store`](crate::store::Store). docs/ipam.md has the details.
 

@@ -154,8 +154,8 @@ impl Node {
         pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
     }
 
-    /// The address by which other nodes reach it, with the prefix length of its subnet. Without a prefix, it is alone in its
-    /// subnet.
+    /// The address by which other nodes reach it, with the prefix length of its subnet. Without a prefix, it is alone
+    /// in its subnet.
     pub fn address(&self, family: IpFamily) -> Option<IpNet> {
         let bgp = self.spec.bgp.as_ref()?;
         let text = match family {
@@ -211,8 +211,8 @@ impl Node {
         Some(reference.node.as_str()).filter(|name| !name.is_empty())
     }
 
-    /// Sets its Kubernetes name to its own name, unless it has one. When that Kubernetes node is deleted, this object is an
-    /// orphan.
+    /// Sets its Kubernetes name to its own name, unless it has one. When that Kubernetes node is deleted, this object
+    /// is an orphan.
     pub fn set_kubernetes_name(&mut self) {
         if self.kubernetes_name().is_none() {
             self.spec.references.retain(|one| one.orchestrator != KUBERNETES);

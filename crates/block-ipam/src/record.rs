@@ -17,8 +17,8 @@ pub(super) trait Value: Sized {
     fn decode(bytes: &[u8]) -> Result<Self, String>;
     fn encode(&self) -> Result<Vec<u8>, String>;
 
-    /// Whether it is marked as deleted. A store that cannot compare and delete in one step (the Kubernetes API) sets the mark
-    /// by compare-and-swap first. The mark counts as the deletion, and the removal follows.
+    /// Whether it is marked as deleted. A store that cannot compare and delete in one step (the Kubernetes API) sets
+    /// the mark by compare-and-swap first. The mark counts as the deletion, and the removal follows.
     fn is_deleted(&self) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! The administrator's rules: configuration, pools and reservations. An agent reads them once and then follows changes, so that
-//! starting a pod does not read them again.
+//! The administrator's rules: configuration, pools and reservations. An agent reads them once and then follows changes,
+//! so that starting a pod does not read them again.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ impl Rules {
         unreadable.into_iter().next().map_or(Ok(rules), Err)
     }
 
-    /// Reads the rules without malformed pools, and the errors of those. The configuration and the reservations must be valid:
-    /// without them, a reserved address might be assigned.
+    /// Reads the rules without malformed pools, and the errors of those. The configuration and the reservations must be
+    /// valid: without them, a reserved address might be assigned.
     pub fn load_readable(store: &dyn Store) -> Result<(Rules, Vec<Error>), Error> {
         let config =
             Record::<Config>::find(store, key::CONFIG)?.map(|record| record.value).unwrap_or_default();
@@ -117,8 +117,8 @@ impl Rules {
         self.pools.iter().filter(chooses).any(Pool::has_namespace_selector)
     }
 
-    /// Whether a node with these labels may hold an address in its warm pool. Its pods have requested `requested` networks
-    /// explicitly.
+    /// Whether a node with these labels may hold an address in its warm pool. Its pods have requested `requested`
+    /// networks explicitly.
     pub fn allows_warm_address(&self, ip: IpAddr, node_labels: &Labels, requested: &[IpNet]) -> bool {
         let is_for_node = |pool: &Pool| {
             pool.assignment_mode() == AssignmentMode::Manual

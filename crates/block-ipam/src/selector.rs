@@ -1,9 +1,9 @@
 //! Calico's selectors: conditions on the labels of an object.
 //!
 //! A pool selects nodes and namespaces with an expression over their labels, such as `zone == "west" && !has(gpu)`. The
-//! language has `all()`, `global()`, `has(label)`, `label == "text"`, `!=`, `in {"a", "b"}`, `not in {…}`, `contains "text"`,
-//! `starts with "text"`, `ends with "text"`, `!`, `&&`, `||` (which binds weakest) and parentheses. An empty text is `all()`.
-//! For an object without the label, `!=` and `not in` are true, and the others are false.
+//! language has `all()`, `global()`, `has(label)`, `label == "text"`, `!=`, `in {"a", "b"}`, `not in {…}`, `contains
+//! "text"`, `starts with "text"`, `ends with "text"`, `!`, `&&`, `||` (which binds weakest) and parentheses. An empty
+//! text is `all()`. For an object without the label, `!=` and `not in` are true, and the others are false.
 
 mod labels;
 mod parse;

@@ -44,7 +44,8 @@ impl StoreSnapshot {
 }
 
 impl Allocator<'_> {
-    /// Reads all records. Handles first: their counts are increased before a block is written, so that no count is seen too low.
+    /// Reads all records. Handles first: their counts are increased before a block is written, so that no count is seen
+    /// too low.
     pub fn snapshot(&self) -> Result<StoreSnapshot, Error> {
         let mut snapshot = StoreSnapshot::default();
         for record in Record::<Handle>::list(self.store, key::HANDLES)? {

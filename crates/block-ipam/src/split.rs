@@ -7,8 +7,8 @@ use super::{Allocator, Error, Pool, Record};
 use crate::store::StoreError;
 
 impl Allocator<'_> {
-    /// Replaces a pool by `parts` pools of equal size with the same settings: `split-<name>-0` and so on. Blocks and addresses
-    /// do not change.
+    /// Replaces a pool by `parts` pools of equal size with the same settings: `split-<name>-0` and so on. Blocks and
+    /// addresses do not change.
     ///
     /// 1. The new pools are created disabled, so that routes and NAT apply to them.
     /// 2. The old pool is deleted. No new address is assigned from here to step 3.

@@ -1,8 +1,8 @@
 //! The store of blocks: keys and values with compare-and-swap.
 //!
-//! The allocator needs six operations and one guarantee: a write with a [`Revision`] succeeds only if the key has not been
-//! written since it was read. SQLite, etcd and the Kubernetes API provide that, and so does [`Memory`]. Every implementation
-//! of [`Store`] must pass the conformance suite (feature `conformance`).
+//! The allocator needs six operations and one guarantee: a write with a [`Revision`] succeeds only if the key has not
+//! been written since it was read. SQLite, etcd and the Kubernetes API provide that, and so does [`Memory`]. Every
+//! implementation of [`Store`] must pass the conformance suite (feature `conformance`).
 //!
 //! The trait is synchronous (docs/decisions/0017-synchronous-store.md).
 

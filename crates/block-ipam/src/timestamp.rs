@@ -36,7 +36,8 @@ impl Timestamp {
         format!("{year:04}-{month:02}-{day:02}T{clock}Z")
     }
 
-    /// As Go prints a time. Calico's CNI plugin writes it into the attribute `timestamp`: `2026-08-22 13:33:20.1 +0000 UTC`.
+    /// As Go prints a time. Calico's CNI plugin writes it into the attribute `timestamp`: `2026-08-22 13:33:20.1 +0000
+    /// UTC`.
     pub fn go_string(self) -> String {
         let (year, month, day, clock) = self.calendar();
         let fraction = format!(".{:09}", self.0 % SECOND);

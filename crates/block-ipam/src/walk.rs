@@ -1,5 +1,5 @@
-//! The order in which a node tries the blocks of a pool. Each node begins at another block, so that nodes that need a block at
-//! the same time rarely try the same one.
+//! The order in which a node tries the blocks of a pool. Each node begins at another block, so that nodes that need a
+//! block at the same time rarely try the same one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

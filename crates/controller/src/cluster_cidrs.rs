@@ -1,5 +1,5 @@
-//! The cluster networks, parsed from flags. Everything that kube-controller-manager accepts is accepted and means the same.
-//! Flags that cannot work are rejected at start.
+//! The cluster networks, parsed from flags. Everything that kube-controller-manager accepts is accepted and means the
+//! same. Flags that cannot work are rejected at start.
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;

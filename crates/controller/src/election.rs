@@ -1,8 +1,8 @@
 //! Leader election with a Lease object, as in all Kubernetes components.
 //!
-//! The holder renews the lease every few seconds. A controller that sees no renewal for the lease's duration takes it; the API
-//! server lets only one of several win. No two clocks are compared: each controller measures, with its own clock, how long
-//! the object has not changed. A holder that cannot renew stops before another controller may begin.
+//! The holder renews the lease every few seconds. A controller that sees no renewal for the lease's duration takes it;
+//! the API server lets only one of several win. No two clocks are compared: each controller measures, with its own
+//! clock, how long the object has not changed. A holder that cannot renew stops before another controller may begin.
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! Warnings for the administrator: Kubernetes events of Node objects, as `kubectl describe node` shows them, and the log.
+//! Warnings for the administrator: Kubernetes events of Node objects, as `kubectl describe node` shows them, and the
+//! log.
 
 use std::time::Duration;
 

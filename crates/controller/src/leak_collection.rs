@@ -1,7 +1,8 @@
-//! Leak collection: finds addresses in the block store that no pod or node uses, and releases them after a grace period.
+//! Leak collection: finds addresses in the block store that no pod or node uses, and releases them after a grace
+//! period.
 //!
-//! Runs are half a grace period apart. A run reads the store first and the inventory second, because a pod object exists
-//! before the pod has an address. `podwire_block_ipam::Collector` makes the decisions and does no I/O.
+//! Runs are half a grace period apart. A run reads the store first and the inventory second, because a pod object
+//! exists before the pod has an address. `podwire_block_ipam::Collector` makes the decisions and does no I/O.
 
 use std::fmt;
 use std::sync::Arc;

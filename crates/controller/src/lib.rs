@@ -1,7 +1,7 @@
 //! The cluster controller: it assigns every node its pod CIDRs.
 //!
-//! It replaces the NodeIpamController of kube-controller-manager. A Node object without `spec.podCIDRs` gets one CIDR of
-//! each cluster network. One controller is active at a time; a [`Lease`] elects it.
+//! It replaces the NodeIpamController of kube-controller-manager. A Node object without `spec.podCIDRs` gets one CIDR
+//! of each cluster network. One controller is active at a time; a [`Lease`] elects it.
 //!
 //! ```text
 //! Lease ──held──▶ assigner ◀──node changes── Node objects
@@ -15,9 +15,10 @@
 //! The node table makes the decisions and does no I/O. Invariants:
 //!
 //! - Nothing is assigned before all nodes are listed.
-//! - The API server never lets a pod CIDR change once it is set. A CIDR whose write has an unknown outcome stays reserved
-//!   for its node until the node has another one or is deleted.
-//! - A node with an invalid or duplicate pod CIDR is reported, does not block other nodes, and keeps its CIDR to itself.
+//! - The API server never lets a pod CIDR change once it is set. A CIDR whose write has an unknown outcome stays
+//!   reserved for its node until the node has another one or is deleted.
+//! - A node with an invalid or duplicate pod CIDR is reported, does not block other nodes, and keeps its CIDR to
+//!   itself.
 //!
 //! With a block store (docs/ipam.md), the leader also releases addresses of deleted pods and nodes.
 //!

@@ -1,5 +1,5 @@
-//! All nodes with their pod CIDRs: decides which node gets which CIDRs next, and which nodes have a problem. Pure: it receives
-//! observed nodes and the outcomes of its assignments, and does no I/O.
+//! All nodes with their pod CIDRs: decides which node gets which CIDRs next, and which nodes have a problem. Pure: it
+//! receives observed nodes and the outcomes of its assignments, and does no I/O.
 //!
 //! ```text
 //! no pod CIDR ──▶ Queued ──assignment──▶ Patching ──observed with pod CIDRs──▶ Settled
@@ -95,8 +95,8 @@ impl NodeTable {
         having.into_iter().chain(lacking).for_each(|node| self.update(node));
     }
 
-    /// Takes in an observed node. Observations may arrive out of order. A node that once had pod CIDRs has them as long as
-    /// it exists, so an observation without is older.
+    /// Takes in an observed node. Observations may arrive out of order. A node that once had pod CIDRs has them as long
+    /// as it exists, so an observation without is older.
     pub fn update(&mut self, node: NodeState) {
         if self.nodes.get(&node.name).is_some_and(|entry| entry.uid != node.uid) {
             self.remove(&node.name);
@@ -156,8 +156,8 @@ impl NodeTable {
         None
     }
 
-    /// Takes in the node as it was observed after a patch. Returns whether it still has no pod CIDRs, so that the caller
-    /// must [retry](NodeTable::retry) later.
+    /// Takes in the node as it was observed after a patch. Returns whether it still has no pod CIDRs, so that the
+    /// caller must [retry](NodeTable::retry) later.
     pub fn patched(&mut self, assignment: &Assignment, node: NodeState) -> bool {
         self.suspend(assignment);
         self.update(node);
@@ -252,7 +252,8 @@ impl NodeTable {
         self.nodes.get_mut(&assignment.name).filter(|entry| entry.uid == assignment.uid)
     }
 
-    /// Records a node's pod CIDRs, whichever controller assigned them. CIDRs that were reserved for it instead become free.
+    /// Records a node's pod CIDRs, whichever controller assigned them. CIDRs that were reserved for it instead become
+    /// free.
     fn settle(&mut self, node: NodeState) {
         let parsed: Vec<Result<IpNet, String>> =
             node.pod_cidrs.iter().map(|text| text.parse().map_err(|_| text.clone())).collect();
@@ -273,7 +274,8 @@ impl NodeTable {
         }
     }
 
-    /// Assigns nothing to a node that is being deleted. CIDRs that may have been written stay reserved until it is gone.
+    /// Assigns nothing to a node that is being deleted. CIDRs that may have been written stay reserved until it is
+    /// gone.
     fn stop_assigning(&mut self, name: &str) {
         if let Some(entry) = self.nodes.get_mut(name).filter(|entry| entry.stage != Stage::Patching) {
             entry.stage = Stage::Settled;

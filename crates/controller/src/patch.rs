@@ -12,8 +12,8 @@ use crate::node_object::{NodeObject, NodeState};
 use crate::node_table::Assignment;
 use crate::{Error, Result};
 
-/// HTTP status codes: the node is deleted; it changed meanwhile; the change is not allowed. A pod CIDR that is set cannot
-/// be set again, and neither can a uid.
+/// HTTP status codes: the node is deleted; it changed meanwhile; the change is not allowed. A pod CIDR that is set
+/// cannot be set again, and neither can a uid.
 const NOT_FOUND: u16 = 404;
 const CONFLICT: u16 = 409;
 const INVALID: u16 = 422;
@@ -55,8 +55,8 @@ pub(crate) async fn patch_node(
 
 async fn patch(nodes: &Api<NodeObject>, assignment: &Assignment) -> Result<PatchOutcome> {
     let cidrs: Vec<String> = assignment.pod_cidrs.iter().map(ToString::to_string).collect();
-    // With the uid, the patch fails if another node has the same name by now. A merge patch replaces a list; a strategic
-    // merge patch would add to it.
+    // With the uid, the patch fails if another node has the same name by now. A merge patch replaces a list; a
+    // strategic merge patch would add to it.
     let patch = json!({
         "metadata": { "uid": assignment.uid },
         "spec": { "podCIDR": cidrs.first(), "podCIDRs": cidrs },

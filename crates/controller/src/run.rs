@@ -1,5 +1,5 @@
-//! The controller's main loop: stand by, lead, and stand by again after the lease is lost. At SIGTERM and SIGINT it ends and
-//! releases the lease, so that another controller takes over at once.
+//! The controller's main loop: stand by, lead, and stand by again after the lease is lost. At SIGTERM and SIGINT it
+//! ends and releases the lease, so that another controller takes over at once.
 
 use std::sync::Arc;
 use std::time::Duration;

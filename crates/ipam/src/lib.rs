@@ -1,10 +1,10 @@
 //! Address ranges for pods, the order in which addresses are assigned, and CIDRs for nodes. Pure: no I/O.
 //!
-//! A configuration lists subnets, with or without bounds and a gateway ([`RangeSpec`]). A [`Range`] is the checked form: the
-//! first and the last address that a pod may get. A [`RangeSet`] is a list of ranges of one family; a pod gets one address
-//! of each set. [`RangeSet::after`] walks a set round robin from the last assigned address, so that a pod that crashes in a
-//! loop does not get the address of its predecessor, which neighbours may still have in their caches. A range may exclude
-//! addresses, or reserve them for pods that request them explicitly.
+//! A configuration lists subnets, with or without bounds and a gateway ([`RangeSpec`]). A [`Range`] is the checked
+//! form: the first and the last address that a pod may get. A [`RangeSet`] is a list of ranges of one family; a pod
+//! gets one address of each set. [`RangeSet::after`] walks a set round robin from the last assigned address, so that a
+//! pod that crashes in a loop does not get the address of its predecessor, which neighbours may still have in their
+//! caches. A range may exclude addresses, or reserve them for pods that request them explicitly.
 //!
 //! [`NodeCidrs`] divides the cluster networks into one CIDR for each node.
 //!

@@ -1,8 +1,8 @@
 //! The assignment of CIDRs to nodes: the decisions of Kubernetes' NodeIpamController without the controller.
 //!
-//! A cluster has at most one network of each family, and each node gets one CIDR of each network. A CIDR becomes free when
-//! the last node that has it is gone. So two nodes with the same CIDR, assigned by hand or by two controllers, are found
-//! and reported, and deleting one of them does not give the other's CIDR to a third node.
+//! A cluster has at most one network of each family, and each node gets one CIDR of each network. A CIDR becomes free
+//! when the last node that has it is gone. So two nodes with the same CIDR, assigned by hand or by two controllers, are
+//! found and reported, and deleting one of them does not give the other's CIDR to a third node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -91,7 +91,8 @@ impl NodeCidrs {
     /// The default prefix length of an IPv6 node CIDR.
     pub const DEFAULT_LEN_V6: u8 = 64;
 
-    /// Creates the allocator of cluster networks, each with the prefix length of node CIDRs. No node gets any of `excluded`.
+    /// Creates the allocator of cluster networks, each with the prefix length of node CIDRs. No node gets any of
+    /// `excluded`.
     pub fn new(networks: &[(IpNet, u8)], excluded: &[IpNet]) -> Result<NodeCidrs, NodeCidrsError> {
         let families: BTreeSet<IpFamily> =
             networks.iter().map(|(network, _)| IpFamily::of_net(*network)).collect();

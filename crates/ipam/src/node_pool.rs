@@ -11,9 +11,9 @@ use crate::span::Span;
 
 /// The node CIDRs of one network: which are held, and in which order the others are assigned.
 ///
-/// CIDRs that were never assigned come first, from the lowest; then released ones, the one that was released first first.
-/// Pods and firewalls may still know the last owner of a CIDR, so it rests as long as possible. There is no bitmap, so an
-/// IPv6 network may be arbitrarily large.
+/// CIDRs that were never assigned come first, from the lowest; then released ones, the one that was released first
+/// first. Pods and firewalls may still know the last owner of a CIDR, so it rests as long as possible. There is no
+/// bitmap, so an IPv6 network may be arbitrarily large.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePool {
     network: IpNet,
@@ -23,8 +23,8 @@ pub(crate) struct NodePool {
     fresh: Option<u128>,
     /// Released CIDRs, the first released first. Adjacent CIDRs that were released together are one span.
     released: VecDeque<Span>,
-    /// The nodes that hold a CIDR, by first address and prefix length. The length may differ from `len`: people and older
-    /// settings assign other sizes.
+    /// The nodes that hold a CIDR, by first address and prefix length. The length may differ from `len`: people and
+    /// older settings assign other sizes.
     holders: BTreeMap<(u128, u8), BTreeSet<String>>,
     /// Networks that no node gets, such as the service range.
     excluded: Vec<IpNet>,
@@ -104,7 +104,8 @@ impl NodePool {
         self.queue_released(cidr);
     }
 
-    /// Puts a released CIDR at the end of the queue. CIDRs that were never assigned are not queued: they come first anyway.
+    /// Puts a released CIDR at the end of the queue. CIDRs that were never assigned are not queued: they come first
+    /// anyway.
     fn queue_released(&mut self, cidr: IpNet) {
         let (first, mut last) = self.span_in_network(cidr);
         if let Some(fresh) = self.fresh {

@@ -17,8 +17,8 @@ pub struct Candidate<'s> {
     pub range: &'s Range,
 }
 
-/// Iterates over every address of a set once, without gateways and without excluded and reserved addresses. It holds no list, so
-/// that ranges may be arbitrarily large.
+/// Iterates over every address of a set once, without gateways and without excluded and reserved addresses. It holds no
+/// list, so that ranges may be arbitrarily large.
 #[derive(Clone, Debug)]
 pub struct Candidates<'s> {
     set: &'s RangeSet,
@@ -31,8 +31,8 @@ pub struct Candidates<'s> {
 }
 
 impl RangeSet {
-    /// All addresses, round robin from the one after `last`: to the end of its range, through the ranges after it and before
-    /// it, and back to `last` itself. If `last` is not in the set, from the start.
+    /// All addresses, round robin from the one after `last`: to the end of its range, through the ranges after it and
+    /// before it, and back to `last` itself. If `last` is not in the set, from the start.
     pub fn after(&self, last: Option<IpAddr>) -> Candidates<'_> {
         let ranges = self.ranges();
         let found = last

@@ -51,11 +51,11 @@ pub struct Range {
 }
 
 impl Range {
-    /// Checks a range and applies defaults: the gateway is the subnet's first address; the bounds are its first and last
-    /// address, without the broadcast address of IPv4. Explicit bounds may be `.0` or `.255`.
+    /// Checks a range and applies defaults: the gateway is the subnet's first address; the bounds are its first and
+    /// last address, without the broadcast address of IPv4. Explicit bounds may be `.0` or `.255`.
     ///
-    /// A subnet of two addresses is a point-to-point link (RFC 3021, RFC 6164): it has neither a network nor a broadcast
-    /// address, and no default gateway.
+    /// A subnet of two addresses is a point-to-point link (RFC 3021, RFC 6164): it has neither a network nor a
+    /// broadcast address, and no default gateway.
     pub fn new(spec: RangeSpec) -> Result<Range, Error> {
         let RangeSpec { key, subnet, start, end, gateway, exclude, reserve } = spec;
         if subnet.prefix_len() > subnet.max_prefix_len() - 1 {

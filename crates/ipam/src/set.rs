@@ -82,7 +82,8 @@ impl RangeSet {
         self.0[0].family()
     }
 
-    /// The number of addresses that pods can get without a request for a specific one. Saturates at the maximum of `u128`.
+    /// The number of addresses that pods can get without a request for a specific one. Saturates at the maximum of
+    /// `u128`.
     pub fn size(&self) -> u128 {
         let all = self.0.iter().fold(0u128, |sum, range| sum.saturating_add(range.size()));
         let gateways: HashSet<IpAddr> =

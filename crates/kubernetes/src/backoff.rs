@@ -1,6 +1,6 @@
-//! The delay between attempts: 100 ms, doubled up to 1.5 s, so that a node recovers within 2 s of its server, with jitter so that
-//! not all nodes ask at the same moment. A refused connection costs a server next to nothing, and a server that comes back gets
-//! one request from each node, no matter how long the nodes waited.
+//! The delay between attempts: 100 ms, doubled up to 1.5 s, so that a node recovers within 2 s of its server, with
+//! jitter so that not all nodes ask at the same moment. A refused connection costs a server next to nothing, and a
+//! server that comes back gets one request from each node, no matter how long the nodes waited.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ impl Backoff {
         self.0 = FIRST;
     }
 
-    /// The next delay: between half and all of the current step, so that a thousand nodes that lost the same server do not
-    /// come back together.
+    /// The next delay: between half and all of the current step, so that a thousand nodes that lost the same server do
+    /// not come back together.
     pub fn pause(&mut self) -> Duration {
         let step = self.0;
         self.0 = (step * 2).min(MAX);
@@ -57,7 +57,8 @@ impl kube::runtime::utils::Backoff for Backoff {
     }
 }
 
-/// A random number for jitter, not for secrets. If the kernel has none, which cannot happen after boot, the middle of the range.
+/// A random number for jitter, not for secrets. If the kernel has none, which cannot happen after boot, the middle of
+/// the range.
 pub fn random_u32() -> u32 {
     getrandom::u32().unwrap_or(u32::MAX / 2)
 }

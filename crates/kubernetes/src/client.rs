@@ -13,7 +13,8 @@ use crate::{error_chain, Error, Result};
 /// The time limit for one request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How to reach the API server. With neither field set, the service account of the pod that the program runs in is used.
+/// How to reach the API server. With neither field set, the service account of the pod that the program runs in is
+/// used.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
     /// A kubeconfig file.

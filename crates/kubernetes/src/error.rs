@@ -30,7 +30,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The API server's own message if there is one, because it names the object and the user; otherwise the whole chain of causes.
+/// The API server's own message if there is one, because it names the object and the user; otherwise the whole chain of
+/// causes.
 pub fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
@@ -38,8 +39,8 @@ pub fn describe(error: &kube::Error) -> String {
     }
 }
 
-/// The text of an error and of all its causes, without repetition. Client libraries wrap the kernel's "Connection refused" in
-/// three layers and print only the outermost.
+/// The text of an error and of all its causes, without repetition. Client libraries wrap the kernel's "Connection
+/// refused" in three layers and print only the outermost.
 pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! Follows keys of etcd: a list, then every change since its revision. If the watch breaks, or the revision was compacted, the
-//! keys are listed again and compared.
+//! Follows keys of etcd: a list, then every change since its revision. If the watch breaks, or the revision was
+//! compacted, the keys are listed again and compared.
 
 use std::time::Duration;
 

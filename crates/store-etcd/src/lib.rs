@@ -1,10 +1,11 @@
-//! The block store in etcd, under Calico's own keys, so that nodes with Calico and nodes with podwire can share one cluster.
+//! The block store in etcd, under Calico's own keys, so that nodes with Calico and nodes with podwire can share one
+//! cluster.
 //!
-//! A revision is etcd's `mod_revision`. Each write is one transaction: *if the key still has that revision, write it, else
-//! return the current entry*. A list is one request, so it is consistent.
+//! A revision is etcd's `mod_revision`. Each write is one transaction: *if the key still has that revision, write it,
+//! else return the current entry*. A list is one request, so it is consistent.
 //!
-//! The trait is synchronous and etcd's client is not: a store has its own small runtime, which runs on the caller's thread
-//! (docs/decisions/0017-synchronous-store.md). It must not be called on a thread that runs async tasks.
+//! The trait is synchronous and etcd's client is not: a store has its own small runtime, which runs on the caller's
+//! thread (docs/decisions/0017-synchronous-store.md). It must not be called on a thread that runs async tasks.
 
 #![forbid(unsafe_code)]
 

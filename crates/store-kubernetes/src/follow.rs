@@ -1,5 +1,5 @@
-//! Following objects of the API server: each kind is listed once and then watched. Where the server has forgotten the moment from which on it
-//! should tell, the kind is listed again and compared.
+//! Follows objects: each kind is listed once and then watched. If the version is not available any more, the kind is
+//! listed again and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,34 +19,35 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::{timeout_at, Instant};
 
+use crate::group::ApiGroup;
 use crate::kind::Kind;
+use crate::record;
 use crate::server::Server;
-use crate::{node_entry, record, record_entry, ApiGroup};
 
 const NOT_FOUND: u16 = 404;
 
-/// Where news come from: the nodes of Kubernetes, or a kind of Calico's objects.
+/// The source of an event: Kubernetes nodes, or a kind of Calico's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Nodes,
     Records(Kind),
 }
 
-type News = (Source, watcher::Result<Event<DynamicObject>>);
+type SourceEvent = (Source, watcher::Result<Event<DynamicObject>>);
 
 pub(crate) struct KubernetesFollow {
     name: String,
     runtime: Arc<Runtime>,
     prefixes: Vec<String>,
-    streams: SelectAll<BoxStream<'static, News>>,
-    /// Of whom not everything has been told yet.
+    streams: SelectAll<BoxStream<'static, SourceEvent>>,
+    /// Sources whose list is not complete yet.
     unlisted: BTreeSet<Source>,
-    /// What was told of a list that is not complete.
+    /// The incomplete lists.
     lists: BTreeMap<Source, Vec<Entry>>,
     known: Known,
-    /// News that wait until everything is complete.
+    /// Changes that wait until all lists are complete.
     changes: Vec<Change>,
-    has_told: bool,
+    has_reported: bool,
 }
 
 impl KubernetesFollow {
@@ -56,8 +57,8 @@ impl KubernetesFollow {
         prefixes: &[&str],
     ) -> Result<KubernetesFollow, String> {
         let (name, runtime, client) = Server::new(kubeconfig)?.into_parts();
-        let asked = |kind: &Kind| prefixes.iter().any(|prefix| !kind.questions(prefix).is_empty());
-        let records = Kind::ALL.into_iter().filter(asked).map(Source::Records);
+        let is_followed = |kind: &Kind| prefixes.iter().any(|prefix| !kind.selectors(prefix).is_empty());
+        let records = Kind::ALL.into_iter().filter(is_followed).map(Source::Records);
         let nodes = prefixes.iter().any(|prefix| prefix.starts_with(key::NODES)).then_some(Source::Nodes);
         let sources: BTreeSet<Source> = records.chain(nodes).collect();
         let mut streams = SelectAll::new();
@@ -65,7 +66,7 @@ impl KubernetesFollow {
             let source = *source;
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &source.resource(group));
             let events = watcher::watcher(api, watcher::Config::default()).backoff(Backoff::new());
-            // The first of all tells who speaks.
+            // Each event is paired with its source.
             streams.push(stream::repeat(source).zip(events).boxed());
         }
         Ok(KubernetesFollow {
@@ -77,12 +78,12 @@ impl KubernetesFollow {
             lists: BTreeMap::new(),
             known: Known::default(),
             changes: Vec::new(),
-            has_told: false,
+            has_reported: false,
         })
     }
 
-    /// Takes one piece of news. An error is what the server said; the watch goes on by itself.
-    fn hear(&mut self, (source, event): News) -> Result<(), String> {
+    /// Handles an event. An error is the server's message; the watch continues by itself.
+    fn handle_event(&mut self, (source, event): SourceEvent) -> Result<(), String> {
         match event {
             Ok(Event::Init) => drop(self.lists.insert(source, Vec::new())),
             Ok(Event::InitApply(object)) => {
@@ -93,16 +94,16 @@ impl KubernetesFollow {
             Ok(Event::InitDone) => self.complete(source),
             Ok(Event::Apply(object)) => {
                 let change = self.change(source, object)?;
-                self.note(change);
+                self.add(change);
             }
             Ok(Event::Delete(object)) => {
-                let gone = match self.change(source, object)? {
+                let deleted = match self.change(source, object)? {
                     Some(Change::Put(entry)) => Some(Change::Deleted(entry.key)),
                     other => other,
                 };
-                self.note(gone);
+                self.add(deleted);
             }
-            // An old Calico does not have every kind.
+            // Older versions of Calico do not have all kinds.
             Err(error) if is_unknown(&error) => {
                 self.lists.remove(&source);
                 self.complete(source);
@@ -118,64 +119,62 @@ impl KubernetesFollow {
         self.unlisted.remove(&source);
     }
 
-    fn note(&mut self, change: Option<Change>) {
+    fn add(&mut self, change: Option<Change>) {
         if let Some(change) = change {
             self.known.record(&change);
             self.changes.push(change);
         }
     }
 
-    /// What an object means, if its key is one of those that are followed. A marked one is gone.
+    /// The change of an object, if its key is followed. A marked object is deleted.
     fn change(&self, source: Source, object: DynamicObject) -> Result<Option<Change>, String> {
         let fail = |why: String| format!("{}: {why}", source.name());
         let object: Value = serde_json::to_value(object).map_err(|error| fail(error.to_string()))?;
-        let (is_gone, entry) = match source {
-            Source::Nodes => (false, node_entry(&object).map(Some)),
+        let (is_deleted, entry) = match source {
+            Source::Nodes => (false, record::node_entry(&object).map(Some)),
             Source::Records(kind) => {
-                let is_gone = kind.is_marked_when_deleted() && record::is_marked(&object);
-                (is_gone, record_entry(kind, object))
+                let is_deleted = kind.is_marked_when_deleted() && record::is_marked(&object);
+                (is_deleted, record::entry(kind, object))
             }
         };
-        let is_meant = |entry: &Entry| self.prefixes.iter().any(|prefix| entry.key.starts_with(prefix));
-        Ok(entry.map_err(fail)?.filter(is_meant).map(|entry| match is_gone {
-            true => Change::Deleted(entry.key),
-            false => Change::Put(entry),
-        }))
+        let is_followed = |entry: &Entry| self.prefixes.iter().any(|prefix| entry.key.starts_with(prefix));
+        let change = |entry: Entry| if is_deleted { Change::Deleted(entry.key) } else { Change::Put(entry) };
+        Ok(entry.map_err(fail)?.filter(is_followed).map(change))
     }
 
-    /// What is to be told, once everything is known.
-    fn told(&mut self) -> Option<Vec<Change>> {
-        if !self.unlisted.is_empty() || (self.has_told && self.changes.is_empty()) {
+    /// The pending changes, once all lists are complete.
+    fn take_changes(&mut self) -> Option<Vec<Change>> {
+        if !self.unlisted.is_empty() || (self.has_reported && self.changes.is_empty()) {
             return None;
         }
-        self.has_told = true;
+        self.has_reported = true;
         Some(std::mem::take(&mut self.changes))
     }
 }
 
 impl Follow for KubernetesFollow {
-    fn wait(&mut self, patience: Duration) -> Result<Option<Vec<Change>>, StoreError> {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<Vec<Change>>, StoreError> {
         let mut streams = std::mem::take(&mut self.streams);
         let runtime = self.runtime.clone();
-        let mut news = |this: &mut KubernetesFollow| -> Result<Option<Vec<Change>>, String> {
-            let until = Instant::now() + patience;
+        let mut wait = |this: &mut KubernetesFollow| -> Result<Option<Vec<Change>>, String> {
+            let until = Instant::now() + timeout;
             loop {
                 let Ok(Some(first)) = runtime.block_on(async { timeout_at(until, streams.next()).await })
                 else {
-                    return Ok(this.told());
+                    return Ok(this.take_changes());
                 };
-                this.hear(first)?;
+                this.handle_event(first)?;
                 while let Some(Some(next)) = runtime.block_on(async { streams.next().now_or_never() }) {
-                    this.hear(next)?;
+                    this.handle_event(next)?;
                 }
-                if let Some(told) = this.told() {
-                    return Ok(Some(told));
+                if let Some(changes) = this.take_changes() {
+                    return Ok(Some(changes));
                 }
             }
         };
-        let heard = news(self);
+        let changes = wait(self);
         self.streams = streams;
-        heard.map_err(|why| StoreError::Unavailable {
+        changes.map_err(|why| StoreError::Unavailable {
             store: self.name.clone(),
             verb: "follow",
             key: self.prefixes.join(", "),
@@ -192,8 +191,8 @@ impl Source {
             }
             Source::Records(kind) => {
                 let (name, version) = group.name().split_once('/').unwrap_or((group.name(), "v1"));
-                let meant = GroupVersionKind::gvk(name, version, kind.name(group));
-                ApiResource::from_gvk_with_plural(&meant, kind.plural(group))
+                let gvk = GroupVersionKind::gvk(name, version, kind.name(group));
+                ApiResource::from_gvk_with_plural(&gvk, kind.plural(group))
             }
         }
     }

@@ -1,19 +1,19 @@
-//! The two groups under which Calico keeps the same objects.
+//! The two API groups of Calico's objects.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which custom resources hold the records, as Calico's key `calico_api_group` names them.
+/// The API group of the custom resources, as in Calico's configuration key `calico_api_group`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ApiGroup {
-    /// `crd.projectcalico.org/v1`: what Calico has used since there were custom resources.
+    /// `crd.projectcalico.org/v1`: the group of older installations.
     V1,
-    /// `projectcalico.org/v3`: what new installations use since Calico 3.33.
+    /// `projectcalico.org/v3`: the group of new installations since Calico 3.33.
     V3,
 }
 
 impl ApiGroup {
-    /// Its name, which is the objects' `apiVersion` too.
+    /// The name, which is also the `apiVersion` of objects.
     pub const fn name(self) -> &'static str {
         match self {
             ApiGroup::V1 => "crd.projectcalico.org/v1",
@@ -34,7 +34,7 @@ impl FromStr for ApiGroup {
     fn from_str(text: &str) -> Result<ApiGroup, String> {
         let known = [ApiGroup::V1, ApiGroup::V3];
         known.into_iter().find(|group| group.name() == text).ok_or_else(|| {
-            format!("{text:?} is no API group of Calico: {} or {}", ApiGroup::V1, ApiGroup::V3)
+            format!("{text:?} is not an API group of Calico: use {} or {}", ApiGroup::V1, ApiGroup::V3)
         })
     }
 }

@@ -1,9 +1,9 @@
-//! The kinds of objects: which keys are theirs, and what they are called.
+//! The kinds of custom resources, their keys and names.
 
 use podwire_block_ipam::{key, Key};
 
+use crate::group::ApiGroup;
 use crate::name;
-use crate::ApiGroup;
 
 /// A kind of custom resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,8 +19,8 @@ pub(crate) enum Kind {
     BgpFilter,
 }
 
-/// The name of the only object with settings.
-pub(crate) const SETTINGS: &str = "default";
+/// The name of the only IPAM configuration object.
+pub(crate) const CONFIG_NAME: &str = "default";
 
 impl Kind {
     pub(crate) const ALL: [Kind; 9] = [
@@ -35,13 +35,13 @@ impl Kind {
         Kind::BgpFilter,
     ];
 
-    /// The kind and the name of a key's object. Nodes, endpoints and profiles are no custom resources.
+    /// The kind and the name of a key's object. Nodes, endpoints and profiles are not custom resources.
     pub(crate) fn of(key: &Key) -> Option<(Kind, String)> {
         Some(match key {
             Key::Block(cidr) => (Kind::Block, name::of_block(*cidr)),
             Key::Affinity(owner, cidr) => (Kind::Affinity, name::of_affinity(owner, *cidr)),
             Key::Handle(id) => (Kind::Handle, id.to_lowercase()),
-            Key::Config => (Kind::Config, SETTINGS.into()),
+            Key::Config => (Kind::Config, CONFIG_NAME.into()),
             Key::Pool(name) => (Kind::Pool, name.clone()),
             Key::Reservation(name) => (Kind::Reservation, name.clone()),
             Key::BgpConfiguration(name) => (Kind::BgpConfiguration, name.clone()),
@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// What objects of this kind are called in a path.
+    /// The plural name, for paths.
     pub(crate) fn plural(self, group: ApiGroup) -> &'static str {
         match (self, group) {
             (Kind::Block, _) => "ipamblocks",
@@ -83,22 +83,23 @@ impl Kind {
         }
     }
 
-    /// Where they are.
+    /// The path of the collection.
     pub(crate) fn path(self, group: ApiGroup) -> String {
         format!("/apis/{group}/{}", self.plural(group))
     }
 
-    /// Whether a deletion is a mark first. The API could not compare and delete in one step when Calico began with this.
+    /// Whether an object is marked before it is deleted. When Calico introduced this, the API could not compare and
+    /// delete in one step.
     pub(crate) fn is_marked_when_deleted(self) -> bool {
         matches!(self, Kind::Block | Kind::Affinity | Kind::Handle)
     }
 
-    /// Whether administrators write it: a whole object in etcd, too.
+    /// Whether administrators write it. Such a record is a whole object in etcd too.
     pub(crate) fn is_resource(self) -> bool {
         !self.is_marked_when_deleted() && self != Kind::Config
     }
 
-    /// What the keys of this kind begin with.
+    /// The prefixes of the keys of this kind.
     pub(crate) fn roots(self) -> &'static [&'static str] {
         match self {
             Kind::Block => &[key::BLOCKS],
@@ -113,24 +114,25 @@ impl Kind {
         }
     }
 
-    /// The questions whose answers together hold every object whose key begins with `prefix`: none, or one without a selector,
-    /// or some with selectors by labels.
-    pub(crate) fn questions(self, prefix: &str) -> Vec<Option<String>> {
-        // What is about BGP is told to who asks for it: who asks for everything may have no right to see it.
+    /// The label selectors of the lists that together contain every object whose key begins with `prefix`. No list is
+    /// needed if the result is empty; `None` is a list without a selector.
+    pub(crate) fn selectors(self, prefix: &str) -> Vec<Option<String>> {
+        // BGP objects are listed only on explicit request: other clients may not have the right to list them.
         let is_bgp = matches!(self, Kind::BgpConfiguration | Kind::BgpPeer | Kind::BgpFilter);
-        let asked = |root: &&str| prefix.starts_with(*root) || (root.starts_with(prefix) && !is_bgp);
-        let roots: Vec<&str> = self.roots().iter().filter(|root| asked(root)).copied().collect();
+        let is_requested = |root: &&str| prefix.starts_with(*root) || (root.starts_with(prefix) && !is_bgp);
+        let roots: Vec<&str> = self.roots().iter().filter(|root| is_requested(root)).copied().collect();
         match (self, &roots[..]) {
             (_, []) => Vec::new(),
-            (Kind::Affinity, [root]) => affinities(root, prefix),
+            (Kind::Affinity, [root]) => affinity_selectors(root, prefix),
             _ => vec![None],
         }
     }
 }
 
-/// A node's own claims are asked for by its label, so that nobody has to list everybody's. Before Calico 3.31 claims had no labels: they are
-/// asked for too, and first, because a claim may get its labels between the two questions.
-fn affinities(root: &str, prefix: &str) -> Vec<Option<String>> {
+/// A node's affinities are listed by label, so that a node does not list those of all others. Before Calico 3.31,
+/// affinities had no labels. Those are listed too, and first, because an affinity may get its labels between the two
+/// requests.
+fn affinity_selectors(root: &str, prefix: &str) -> Vec<Option<String>> {
     let owner = prefix.strip_prefix(root).and_then(|rest| rest.split_once('/'));
     let selector = match owner {
         Some((owner, _)) => {
@@ -140,7 +142,7 @@ fn affinities(root: &str, prefix: &str) -> Vec<Option<String>> {
                 Some(format!("{}={hash}", name::HOSTNAME_HASH)),
             ];
         }
-        // Whatever is not said to be of the other type, which no label is needed for.
+        // Everything that is not labeled with the other type: objects without labels match too.
         None if root == key::AFFINITIES[0] => format!("{}!=virtual", name::AFFINITY_TYPE),
         None => format!("{}!=host", name::AFFINITY_TYPE),
     };
@@ -152,35 +154,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_asks_for_what_may_begin_with_it() {
-        let asked = |prefix: &str| -> Vec<Kind> {
-            Kind::ALL.into_iter().filter(|kind| !kind.questions(prefix).is_empty()).collect()
+    fn a_prefix_selects_the_kinds_whose_keys_may_begin_with_it() {
+        let kinds = |prefix: &str| -> Vec<Kind> {
+            Kind::ALL.into_iter().filter(|kind| !kind.selectors(prefix).is_empty()).collect()
         };
-        assert_eq!(asked("").len(), 6);
-        assert_eq!(asked(key::BGP[1]), [Kind::BgpPeer]);
-        assert_eq!(asked("/calico/ipam/v2/assignment/"), [Kind::Block]);
-        assert_eq!(asked("/calico/ipam/v2/assignment/ipv4/"), [Kind::Block]);
-        assert_eq!(asked("/calico/ipam/v2/h"), [Kind::Affinity, Kind::Handle]);
-        assert_eq!(asked("/calico/ipam/v2/config"), [Kind::Config]);
-        assert_eq!(asked("/calico/bgp/"), []);
+        assert_eq!(kinds("").len(), 6);
+        assert_eq!(kinds(key::BGP[1]), [Kind::BgpPeer]);
+        assert_eq!(kinds("/calico/ipam/v2/assignment/"), [Kind::Block]);
+        assert_eq!(kinds("/calico/ipam/v2/assignment/ipv4/"), [Kind::Block]);
+        assert_eq!(kinds("/calico/ipam/v2/h"), [Kind::Affinity, Kind::Handle]);
+        assert_eq!(kinds("/calico/ipam/v2/config"), [Kind::Config]);
+        assert_eq!(kinds("/calico/bgp/"), []);
     }
 
     #[test]
-    fn a_nodes_claims_are_asked_for_by_their_label() {
-        let questions = |prefix: &str| Kind::Affinity.questions(prefix);
+    fn a_nodes_affinities_are_listed_by_label() {
+        let selectors = |prefix: &str| Kind::Affinity.selectors(prefix);
         let hash = "projectcalico.org/hostname-hash";
         let node1 = "7DS2CCNJGGLTHBDQLLFO6SX24SY2YDDEG3W2VN556FA2W4DLLV5A";
         assert_eq!(
-            questions("/calico/ipam/v2/host/node1/"),
+            selectors("/calico/ipam/v2/host/node1/"),
             [Some(format!("!{hash}")), Some(format!("{hash}={node1}"))]
         );
         assert_eq!(
-            questions("/calico/ipam/v2/host/node1"),
+            selectors("/calico/ipam/v2/host/node1"),
             [Some("projectcalico.org/affinity-type!=virtual".into())],
-            "node10 begins so, too"
+            "the prefix of node10 too"
         );
         let others = [Some("projectcalico.org/affinity-type!=host".into())];
-        assert_eq!(questions("/calico/ipam/v2/virtual/"), others);
-        assert_eq!(questions("/calico/ipam/"), [None]);
+        assert_eq!(selectors("/calico/ipam/v2/virtual/"), others);
+        assert_eq!(selectors("/calico/ipam/"), [None]);
     }
 }

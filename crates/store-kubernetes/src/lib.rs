@@ -1,16 +1,17 @@
-//! The store of blocks in the Kubernetes API, as Calico's own custom resources: nodes with Calico and nodes with Podwire share one cluster.
+//! The block store in the Kubernetes API, as Calico's own custom resources, so that nodes with Calico and nodes with
+//! podwire can share one cluster.
 //!
-//! The allocator speaks Calico's keys and values of etcd; here they become objects of `crd.projectcalico.org/v1` or
-//! `projectcalico.org/v3` and back. A revision is an object's `resourceVersion`, which Kubernetes promises to be a number
-//! (docs/decisions/0019-kubernetes-store.md).
+//! The allocator uses Calico's etcd keys and values. This crate converts them to objects of `crd.projectcalico.org/v1`
+//! or `projectcalico.org/v3` and back. A revision is an object's `resourceVersion`, which Kubernetes guarantees to be a
+//! number (docs/decisions/0019-kubernetes-store.md).
 //!
-//! - **Every write replaces a whole object** (verb `update`, which is all that Calico's own role allows), with the version that was read. What
-//!   else stands in the object, labels and annotations of others, goes along: so what was read one by one is remembered for the write.
-//! - **A deletion is a mark first** (`spec.deleted`), which is the moment when it happens; then the object is removed. Whoever
-//!   finds a marked object takes it as gone, and removes it.
-//! - **Nothing is sent twice**: of a write whose answer was lost nobody knows whether it was done, and that is told.
+//! - **Every write replaces a whole object** (verb `update`, the only one that Calico's role allows), with the version
+//!   that was read. Labels and annotations of other clients are kept, so objects are cached from the read to the write.
+//! - **A deletion first sets a mark** (`spec.deleted`), and then removes the object. The mark counts as the deletion. A
+//!   client that finds a marked object treats it as deleted and removes it.
+//! - **No write is sent twice**: if the response is lost, the write may have been done, and the error says so.
 //!
-//! The store's trait is synchronous, the client is not: a store holds a small runtime of its own, on the caller's thread
+//! The trait is synchronous and the client is not: a store has its own small runtime, which runs on the caller's thread
 //! (docs/decisions/0017-synchronous-store.md). It must not be called on a thread that runs async tasks.
 
 #![forbid(unsafe_code)]
@@ -20,28 +21,30 @@ mod follow;
 mod group;
 mod kind;
 mod name;
+mod object_cache;
 mod pods;
 mod record;
-mod seen;
 mod server;
 
 use std::path::{Path, PathBuf};
 
-use follow::KubernetesFollow;
 use podwire_block_ipam::store::{Entry, Follow, Revision, Store, StoreError};
 use podwire_block_ipam::{key, Key};
 use serde_json::{json, Value};
 
+use endpoint::PodEndpoint;
+use follow::KubernetesFollow;
 pub use group::ApiGroup;
 use kind::Kind;
+use object_cache::ObjectCache;
 pub use pods::Pods;
-use seen::Seen;
+use record::version;
 use server::{Refusal, Server};
 
-/// How often a key is created again because a marked object stood there.
-const TRIES: usize = 3;
+/// How often a creation is attempted, if a marked object has the name.
+const CREATE_ATTEMPTS: usize = 3;
 
-/// Where the nodes of Kubernetes are.
+/// The path of Kubernetes nodes.
 const NODES: &str = "/api/v1/nodes";
 
 /// A store in the Kubernetes API.
@@ -49,22 +52,22 @@ pub struct KubernetesStore {
     kubeconfig: Option<PathBuf>,
     server: Server,
     group: ApiGroup,
-    seen: Seen,
+    cache: ObjectCache,
 }
 
-/// Where the object of a key is.
-struct Place<'a> {
+/// An operation on the object of a key.
+struct Operation<'a> {
     verb: &'static str,
     key: &'a str,
-    meant: Key,
+    parsed: Key,
     kind: Kind,
     path: String,
     name: String,
 }
 
 impl KubernetesStore {
-    /// Opens the store behind a kubeconfig, or of the cluster in whose pod we run. Without a group, the server is asked which it has: as
-    /// Calico does it, the newer one is taken only if the older is not there.
+    /// Connects with a kubeconfig, or with the service account of the pod. Without a group, the group is discovered:
+    /// like in Calico, the newer one is used only if the older does not exist.
     pub fn connect(
         kubeconfig: Option<&Path>,
         group: Option<ApiGroup>,
@@ -84,134 +87,140 @@ impl KubernetesStore {
             kubeconfig: kubeconfig.map(Path::to_owned),
             server,
             group,
-            seen: Seen::default(),
+            cache: ObjectCache::default(),
         })
     }
 
-    /// Which group holds the objects.
+    /// The API group of the objects.
     pub fn group(&self) -> ApiGroup {
         self.group
     }
 
-    fn place<'a>(&self, verb: &'static str, key: &'a str) -> Result<Place<'a>, StoreError> {
-        let known = Key::parse(key).and_then(|meant| Kind::of(&meant).map(|found| (meant, found)));
-        let Some((meant, (kind, name))) = known else {
-            return Err(self.unavailable(verb, key, "no custom resource holds such a key".into()));
+    fn operation<'a>(&self, verb: &'static str, key: &'a str) -> Result<Operation<'a>, StoreError> {
+        let found = Key::parse(key).and_then(|parsed| Kind::of(&parsed).map(|object| (parsed, object)));
+        let Some((parsed, (kind, name))) = found else {
+            return Err(self.unavailable(verb, key, "no custom resource has such a key".into()));
         };
-        Ok(Place { verb, key, meant, kind, path: kind.path(self.group), name })
+        Ok(Operation { verb, key, parsed, kind, path: kind.path(self.group), name })
     }
 
     fn unavailable(&self, verb: &'static str, key: &str, why: String) -> StoreError {
-        StoreError::Unavailable { store: self.server.name.clone(), verb, key: key.into(), why }
+        self.server.unavailable(verb, key, why)
     }
 
-    fn failed(&self, place: &Place<'_>, request: &str, refusal: Refusal) -> StoreError {
-        let object = format!("{}/{}", place.kind.plural(self.group), place.name);
-        self.unavailable(place.verb, place.key, format!("{request} {object}: {}", refusal.words()))
+    fn failed(&self, operation: &Operation<'_>, request: &str, refusal: Refusal) -> StoreError {
+        let object = format!("{}/{}", operation.kind.plural(self.group), operation.name);
+        self.unavailable(operation.verb, operation.key, format!("{request} {object}: {}", refusal.message()))
     }
 
-    /// The object, marked or not.
-    fn look(&self, place: &Place<'_>) -> Result<Option<Value>, StoreError> {
-        if !name::is_possible(&place.name) {
+    /// Reads the object, marked or not.
+    fn read(&self, operation: &Operation<'_>) -> Result<Option<Value>, StoreError> {
+        if !name::is_valid(&operation.name) {
             return Ok(None);
         }
-        match self.server.get(&place.path, &place.name) {
+        match self.server.get(&operation.path, &operation.name) {
             Ok(object) => Ok(Some(object)),
             Err(Refusal::Missing(_)) => Ok(None),
-            Err(refusal) => Err(self.failed(place, "get", refusal)),
+            Err(refusal) => Err(self.failed(operation, "get", refusal)),
         }
     }
 
-    /// The object, if it is not marked. A marked one is removed on the way, if that can be: it is gone in any case.
-    fn find(&self, place: &Place<'_>) -> Result<Option<Value>, StoreError> {
-        match self.look(place)? {
-            Some(object) if place.kind.is_marked_when_deleted() && record::is_marked(&object) => {
-                let _ = self.server.delete(&place.path, &object);
+    /// Reads the object. A marked one counts as deleted, and is removed if possible.
+    fn find(&self, operation: &Operation<'_>) -> Result<Option<Value>, StoreError> {
+        match self.read(operation)? {
+            Some(object) if operation.kind.is_marked_when_deleted() && record::is_marked(&object) => {
+                let _ = self.server.delete(&operation.path, &object);
                 Ok(None)
             }
             found => Ok(found),
         }
     }
 
-    /// The object as it was read with `revision`.
-    fn at(&self, place: &Place<'_>, revision: Revision) -> Result<Value, StoreError> {
-        let kept = self.seen.take(place.kind, &place.name);
-        if let Some(object) = kept.filter(|object| version(object) == Ok(revision)) {
+    /// The object with `revision`.
+    fn find_revision(&self, operation: &Operation<'_>, revision: Revision) -> Result<Value, StoreError> {
+        let cached = self.cache.take(operation.kind, &operation.name);
+        if let Some(object) = cached.filter(|object| version(object) == Ok(revision)) {
             return Ok(object);
         }
-        match self.find(place)? {
-            None => Err(StoreError::Missing { key: place.key.into() }),
-            Some(object) if self.revision(place, &object)? == revision => Ok(object),
-            Some(_) => Err(StoreError::Changed { key: place.key.into() }),
+        match self.find(operation)? {
+            None => Err(StoreError::Missing { key: operation.key.into() }),
+            Some(object) if self.revision(operation, &object)? == revision => Ok(object),
+            Some(_) => Err(StoreError::Changed { key: operation.key.into() }),
         }
     }
 
-    /// Replaces an object that is still as it was read.
-    fn put(&self, place: &Place<'_>, object: &Value) -> Result<Value, StoreError> {
-        match self.server.put(&place.path, &place.name, object) {
+    /// Replaces an object, if it has not changed since it was read.
+    fn put(&self, operation: &Operation<'_>, object: &Value) -> Result<Value, StoreError> {
+        match self.server.put(&operation.path, &operation.name, object) {
             Ok(written) => Ok(written),
-            Err(Refusal::Missing(_) | Refusal::Conflict(_)) => match self.find(place)? {
-                None => Err(StoreError::Missing { key: place.key.into() }),
-                Some(_) => Err(StoreError::Changed { key: place.key.into() }),
+            Err(Refusal::Missing(_) | Refusal::Conflict(_)) => match self.find(operation)? {
+                None => Err(StoreError::Missing { key: operation.key.into() }),
+                Some(_) => Err(StoreError::Changed { key: operation.key.into() }),
             },
-            Err(refusal) => Err(self.failed(place, "update", refusal)),
+            Err(refusal) => Err(self.failed(operation, "update", refusal)),
         }
     }
 
-    /// Whether all that an administrator asked for was kept: a server whose definitions are older than a setting drops it, and says nothing. In
-    /// records that nodes write, what an older Calico does not know is not missed.
-    fn is_whole(&self, place: &Place<'_>, asked: &Value, kept: &Value) -> Result<(), StoreError> {
-        let fields = asked["spec"].as_object().into_iter().flatten().map(|(field, _)| field.as_str());
-        let dropped: Vec<&str> = fields.filter(|field| kept["spec"].get(field).is_none()).collect();
-        if place.kind.is_marked_when_deleted() || dropped.is_empty() {
+    /// Checks that the server has stored all fields that an administrator has set: a server with older definitions
+    /// silently drops new fields. Fields of records that nodes write may be dropped: an older Calico does not need
+    /// them.
+    fn check_stored(
+        &self,
+        operation: &Operation<'_>,
+        sent: &Value,
+        stored: &Value,
+    ) -> Result<(), StoreError> {
+        let fields = sent["spec"].as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+        let dropped: Vec<&str> = fields.filter(|field| stored["spec"].get(field).is_none()).collect();
+        if operation.kind.is_marked_when_deleted() || dropped.is_empty() {
             return Ok(());
         }
-        let (object, dropped) = (place.kind.plural(self.group), dropped.join(", "));
+        let (object, dropped) = (operation.kind.plural(self.group), dropped.join(", "));
         let why = format!(
-            "it was written, but {object}/{} cannot hold {dropped}: the custom resources on this server are of an older Calico",
-            place.name
+            "it was written, but {object}/{} lost {dropped}: the custom resource definitions on this server are from an older Calico",
+            operation.name
         );
-        Err(self.unavailable(place.verb, place.key, why))
+        Err(self.unavailable(operation.verb, operation.key, why))
     }
 
-    fn revision(&self, place: &Place<'_>, object: &Value) -> Result<Revision, StoreError> {
-        version(object).map_err(|why| self.unavailable(place.verb, place.key, why))
+    fn revision(&self, operation: &Operation<'_>, object: &Value) -> Result<Revision, StoreError> {
+        version(object).map_err(|why| self.unavailable(operation.verb, operation.key, why))
     }
 
-    /// The revision of an object that was read or written, which is remembered.
-    fn remember(&self, place: Place<'_>, object: Value) -> Result<Revision, StoreError> {
-        let revision = self.revision(&place, &object)?;
-        self.seen.keep(place.kind, place.name, object);
+    /// The revision of an object. The object is cached.
+    fn cache_object(&self, operation: Operation<'_>, object: Value) -> Result<Revision, StoreError> {
+        let revision = self.revision(&operation, &object)?;
+        self.cache.put(operation.kind, operation.name, object);
         Ok(revision)
     }
 
     fn node(&self, key: &str, name: &str) -> Result<Option<Entry>, StoreError> {
         let fail = |why: String| self.unavailable("get", key, format!("get nodes/{name}: {why}"));
-        if !name::is_possible(name) {
+        if !name::is_valid(name) {
             return Ok(None);
         }
         let object = match self.server.get(NODES, name) {
             Ok(object) => object,
             Err(Refusal::Missing(_)) => return Ok(None),
-            Err(refusal) => return Err(fail(refusal.words())),
+            Err(refusal) => return Err(fail(refusal.message())),
         };
-        node_entry(&object).map(Some).map_err(fail)
+        record::node_entry(&object).map(Some).map_err(fail)
     }
 
     /// All nodes.
     fn nodes(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         let fail = |why: String| self.unavailable("list", prefix, format!("list nodes: {why}"));
-        let nodes = self.server.list(NODES, None).map_err(|refusal| fail(refusal.words()))?;
+        let nodes = self.server.list(NODES, None).map_err(|refusal| fail(refusal.message()))?;
         let mut entries = Vec::with_capacity(nodes.len());
         for node in &nodes {
-            let entry = node_entry(node).map_err(fail)?;
+            let entry = record::node_entry(node).map_err(fail)?;
             entries.extend(Some(entry).filter(|entry| entry.key.starts_with(prefix)));
         }
         entries.sort_by(|one, other| one.key.cmp(&other.key));
         Ok(entries)
     }
 
-    /// Writes what Calico's object of a node says into the annotations of the Node.
+    /// Writes Calico's Node object into the annotations of the Kubernetes Node.
     fn write_node(&self, key: &str, name: &str, value: &[u8], at: Revision) -> Result<Revision, StoreError> {
         let fail = |why: String| self.unavailable("update", key, format!("update nodes/{name}: {why}"));
         let annotations = record::annotations(value).map_err(fail)?;
@@ -220,22 +229,9 @@ impl KubernetesStore {
             Ok(written) => version(&written).map_err(fail),
             Err(Refusal::Missing(_)) => Err(StoreError::Missing { key: key.into() }),
             Err(Refusal::Conflict(_)) => Err(StoreError::Changed { key: key.into() }),
-            Err(refusal) => Err(fail(refusal.words())),
+            Err(refusal) => Err(fail(refusal.message())),
         }
     }
-}
-
-/// Calico's object of a node.
-fn node_entry(node: &Value) -> Result<Entry, String> {
-    let name = node["metadata"]["name"].as_str().unwrap_or_default();
-    Ok(Entry { key: Key::Node(name.into()).to_string(), value: record::node(node), revision: version(node)? })
-}
-
-/// The object of a kind as a store holds it; `None` for one that says of itself that it is nothing.
-fn record_entry(kind: Kind, object: Value) -> Result<Option<Entry>, String> {
-    let Some(key) = record::key_of(kind, &object) else { return Ok(None) };
-    let revision = version(&object)?;
-    Ok(Some(Entry { key, value: record::value(kind, object), revision }))
 }
 
 impl Store for KubernetesStore {
@@ -243,41 +239,41 @@ impl Store for KubernetesStore {
         match Key::parse(key) {
             Some(Key::Node(name)) => return self.node(key, &name),
             Some(Key::Endpoint(namespace, name)) => {
-                let place = endpoint::Place::of(key, &namespace, &name);
-                return place.map_or(Ok(None), |place| self.endpoint(&place));
+                let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
+                return endpoint.map_or(Ok(None), |endpoint| endpoint.get());
             }
-            // They follow from namespaces and service accounts, and are never made.
+            // Profiles follow from namespaces and service accounts, and are never created.
             Some(Key::Profile(_)) => {
                 return Ok(Some(Entry { key: key.into(), value: b"{}".into(), revision: Revision(0) }))
             }
             _ => {}
         }
-        let place = self.place("get", key)?;
-        let Some(object) = self.find(&place)? else {
+        let operation = self.operation("get", key)?;
+        let Some(object) = self.find(&operation)? else {
             return Ok(None);
         };
-        let value = record::value(place.kind, object.clone());
-        let revision = self.remember(place, object)?;
+        let value = record::value(operation.kind, object.clone());
+        let revision = self.cache_object(operation, object)?;
         Ok(Some(Entry { key: key.into(), value, revision }))
     }
 
-    /// Objects of one kind are as they were at one moment; a prefix of several kinds sees one kind after the other. Nodes are not ours: they
-    /// are told to who asks for nodes, and not to who asks for everything.
+    /// A list of one kind is consistent; several kinds are listed one after the other. Nodes are listed only if the
+    /// prefix is explicitly for nodes.
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
         if prefix.starts_with(key::NODES) {
             return self.nodes(prefix);
         }
         let mut entries = Vec::new();
         for kind in Kind::ALL {
-            for selector in kind.questions(prefix) {
+            for selector in kind.selectors(prefix) {
                 let path = kind.path(self.group);
                 let plural = kind.plural(self.group);
                 let fail = |why| self.unavailable("list", prefix, format!("list {plural}: {why}"));
                 let objects = match self.server.list(&path, selector.as_deref()) {
                     Ok(objects) => objects,
-                    // An old Calico does not have every kind.
+                    // Older versions of Calico do not have all kinds.
                     Err(Refusal::Missing(_)) => continue,
-                    Err(refusal) => return Err(fail(refusal.words())),
+                    Err(refusal) => return Err(fail(refusal.message())),
                 };
                 for object in objects {
                     let is_gone = kind.is_marked_when_deleted() && record::is_marked(&object);
@@ -294,8 +290,8 @@ impl Store for KubernetesStore {
         Ok(entries)
     }
 
-    /// A block's name tells its key, so that of blocks only metadata are read; a mark is not seen by that. Of others the key
-    /// stands in the object itself.
+    /// A block's key follows from its name, so only the metadata of blocks are read, without the deletion mark. The
+    /// keys of other kinds are in the objects.
     fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
         if !prefix.starts_with(key::BLOCKS) {
             return Ok(self.list(prefix)?.into_iter().map(|entry| entry.key).collect());
@@ -305,7 +301,7 @@ impl Store for KubernetesStore {
             Err(Refusal::Missing(_)) => Vec::new(),
             listed => listed.map_err(|refusal| {
                 let what = Kind::Block.plural(self.group);
-                self.unavailable("list", prefix, format!("list {what}: {}", refusal.words()))
+                self.unavailable("list", prefix, format!("list {what}: {}", refusal.message()))
             })?,
         };
         let named = objects.iter().filter_map(|object| name::to_block(object["metadata"]["name"].as_str()?));
@@ -317,26 +313,26 @@ impl Store for KubernetesStore {
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
         if let Some(Key::Endpoint(..)) = Key::parse(key) {
-            // An endpoint is a part of its pod. Without one there is nothing that it could be a part of.
+            // An endpoint is a part of its pod, and cannot be created without it.
             return Err(StoreError::Missing { key: key.into() });
         }
-        let place = self.place("create", key)?;
-        if !name::is_possible(&place.name) {
-            let why = format!("{:?} cannot be the name of an object of Kubernetes", place.name);
+        let operation = self.operation("create", key)?;
+        if !name::is_valid(&operation.name) {
+            let why = format!("{:?} is not a valid name of a Kubernetes object", operation.name);
             return Err(self.unavailable("create", key, why));
         }
         let mut object = json!({ "metadata": {} });
-        record::fill(&place.meant, self.group, value, &mut object)
+        record::fill(&operation.parsed, self.group, value, &mut object)
             .map_err(|why| self.unavailable("create", key, why))?;
-        for _ in 0..TRIES {
-            match self.server.post(&place.path, &object) {
-                Ok(made) => {
-                    self.is_whole(&place, &object, &made)?;
-                    return self.remember(place, made);
+        for _ in 0..CREATE_ATTEMPTS {
+            match self.server.post(&operation.path, &object) {
+                Ok(created) => {
+                    self.check_stored(&operation, &object, &created)?;
+                    return self.cache_object(operation, created);
                 }
-                Err(Refusal::Conflict(_)) if self.find(&place)?.is_none() => {}
+                Err(Refusal::Conflict(_)) if self.find(&operation)?.is_none() => {}
                 Err(Refusal::Conflict(_)) => break,
-                Err(refusal) => return Err(self.failed(&place, "create", refusal)),
+                Err(refusal) => return Err(self.failed(&operation, "create", refusal)),
             }
         }
         Err(StoreError::Exists { key: key.into() })
@@ -347,44 +343,44 @@ impl Store for KubernetesStore {
             return self.write_node(key, &name, value, revision);
         }
         if let Some(Key::Endpoint(namespace, name)) = Key::parse(key) {
-            let place = endpoint::Place::of(key, &namespace, &name);
-            let place = place.ok_or_else(|| StoreError::Missing { key: key.into() })?;
-            return self.write_endpoint(&place, value, revision);
+            let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
+            let endpoint = endpoint.ok_or_else(|| StoreError::Missing { key: key.into() })?;
+            return endpoint.update(value, revision);
         }
-        let place = self.place("update", key)?;
-        let mut object = self.at(&place, revision)?;
-        forget_managers(&mut object);
-        record::fill(&place.meant, self.group, value, &mut object)
+        let operation = self.operation("update", key)?;
+        let mut object = self.find_revision(&operation, revision)?;
+        remove_managed_fields(&mut object);
+        record::fill(&operation.parsed, self.group, value, &mut object)
             .map_err(|why| self.unavailable("update", key, why))?;
-        let written = self.put(&place, &object)?;
-        self.is_whole(&place, &object, &written)?;
-        self.remember(place, written)
+        let written = self.put(&operation, &object)?;
+        self.check_stored(&operation, &object, &written)?;
+        self.cache_object(operation, written)
     }
 
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
         if let Some(Key::Endpoint(namespace, name)) = Key::parse(key) {
-            let place = endpoint::Place::of(key, &namespace, &name);
-            let place = place.ok_or_else(|| StoreError::Missing { key: key.into() })?;
-            return self.delete_endpoint(&place, revision);
+            let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
+            let endpoint = endpoint.ok_or_else(|| StoreError::Missing { key: key.into() })?;
+            return endpoint.delete(revision);
         }
-        let place = self.place("delete", key)?;
-        let mut object = self.at(&place, revision)?;
-        if place.kind.is_marked_when_deleted() {
-            forget_managers(&mut object);
-            record::mark(place.kind, self.group, &mut object);
-            let marked = self.put(&place, &object)?;
-            // Since then it is gone. If it cannot be removed now, whoever finds it does it.
-            let _ = self.server.delete(&place.path, &marked);
+        let operation = self.operation("delete", key)?;
+        let mut object = self.find_revision(&operation, revision)?;
+        if operation.kind.is_marked_when_deleted() {
+            remove_managed_fields(&mut object);
+            record::mark(operation.kind, self.group, &mut object);
+            let marked = self.put(&operation, &object)?;
+            // The mark is the deletion. If the removal fails, the next client that finds the object removes it.
+            let _ = self.server.delete(&operation.path, &marked);
             return Ok(());
         }
-        match self.server.delete(&place.path, &object) {
+        match self.server.delete(&operation.path, &object) {
             Ok(()) => Ok(()),
             Err(Refusal::Missing(_)) => Err(StoreError::Missing { key: key.into() }),
-            Err(Refusal::Conflict(_)) => match self.find(&place)? {
+            Err(Refusal::Conflict(_)) => match self.find(&operation)? {
                 None => Err(StoreError::Missing { key: key.into() }),
                 Some(_) => Err(StoreError::Changed { key: key.into() }),
             },
-            Err(refusal) => Err(self.failed(&place, "delete", refusal)),
+            Err(refusal) => Err(self.failed(&operation, "delete", refusal)),
         }
     }
 
@@ -394,14 +390,8 @@ impl Store for KubernetesStore {
     }
 }
 
-/// The version of an object: a number since there is Kubernetes, and by its promise since 1.35.
-fn version(object: &Value) -> Result<Revision, String> {
-    let text = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-    text.parse().map(Revision).map_err(|_| format!("its resourceVersion {text:?} is no number"))
-}
-
-/// Who has written which field is the server's own book, which it goes on with if nothing is said about it.
-fn forget_managers(object: &mut Value) {
+/// Removes `managedFields`. The server keeps its own if a write has none.
+fn remove_managed_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.shift_remove("managedFields");
     }
@@ -414,7 +404,7 @@ fn discover(server: &Server) -> Result<ApiGroup, String> {
                 return Ok(group)
             }
             Ok(_) | Err(Refusal::Missing(_)) => {}
-            Err(refusal) => return Err(format!("which groups it has: {}", refusal.words())),
+            Err(refusal) => return Err(format!("list its API groups: {}", refusal.message())),
         }
     }
     Err(format!(

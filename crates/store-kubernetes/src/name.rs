@@ -1,4 +1,4 @@
-//! Names of objects and their labels, as Calico gives them: who writes others is not seen by Calico.
+//! The names and labels of objects. They must be Calico's: Calico does not find objects with other names.
 
 use std::net::IpAddr;
 
@@ -9,21 +9,21 @@ use serde_json::{Map, Value};
 use sha2::Sha256;
 use sha3::{Digest, Sha3_256};
 
-/// The label with the owner of an affinity, as a hash: names may be longer than labels.
+/// The label with the hash of an affinity's owner: a name may be too long for a label.
 pub(crate) const HOSTNAME_HASH: &str = "projectcalico.org/hostname-hash";
 /// The label with the type of an affinity, `host` or `virtual`.
 pub(crate) const AFFINITY_TYPE: &str = "projectcalico.org/affinity-type";
 const IP_VERSION: &str = "projectcalico.org/ip-version";
 
-/// The longest name that the API server takes has 253 characters; Calico shortens those of 253 already.
-const LONGEST: usize = 252;
+/// The maximum length. The API server accepts 253 characters, but Calico shortens names of 253 already.
+const MAX_LENGTH: usize = 252;
 
 /// `10-244-1-0-26`.
 pub(crate) fn of_block(cidr: IpNet) -> String {
     cidr.to_string().replace(['.', ':', '/'], "-")
 }
 
-/// The block of a name: what [`of_block`] makes of no other.
+/// The block of a name: the inverse of [`of_block`].
 pub(crate) fn to_block(name: &str) -> Option<IpNet> {
     let (address, length) = name.rsplit_once('-')?;
     let v4 = || address.replace('-', ".").parse::<std::net::Ipv4Addr>().ok().map(IpAddr::V4);
@@ -32,15 +32,15 @@ pub(crate) fn to_block(name: &str) -> Option<IpNet> {
     (of_block(cidr) == name).then_some(cidr)
 }
 
-/// `node1-10-244-1-0-26`. A name that would be too long ends with a part of a hash instead of with the owner's whole name.
+/// `node1-10-244-1-0-26`. If the name would be too long, the owner's name is cut and a part of a hash is appended.
 pub(crate) fn of_affinity(owner: &AffinityOwner, cidr: IpNet) -> String {
     let (owner, block) = (owner.name(), of_block(cidr));
     let whole = format!("{owner}-{block}");
-    if whole.len() <= LONGEST {
+    if whole.len() <= MAX_LENGTH {
         return whole;
     }
     // Two hyphens and eleven digits of the hash.
-    let room = LONGEST - block.len() - 13;
+    let room = MAX_LENGTH - block.len() - 13;
     let cut = (0..=room).rev().find_map(|length| owner.get(..length)).unwrap_or_default();
     let hash: String =
         Sha256::digest(format!("{owner}+{block}")).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -62,20 +62,16 @@ pub(crate) fn type_of(owner: &AffinityOwner) -> &'static str {
 
 /// The labels of an affinity.
 pub(crate) fn labels(owner: &AffinityOwner, cidr: IpNet) -> Map<String, Value> {
-    let version = match IpFamily::of(cidr.addr()) {
-        IpFamily::V4 => "4",
-        IpFamily::V6 => "6",
-    };
     let labels = [
         (AFFINITY_TYPE, type_of(owner).into()),
         (HOSTNAME_HASH, hash_of(owner.name())),
-        (IP_VERSION, version.to_owned()),
+        (IP_VERSION, IpFamily::of_net(cidr).digit().to_string()),
     ];
     labels.into_iter().map(|(label, value)| (label.to_owned(), Value::String(value))).collect()
 }
 
-/// Whether the API server could have an object of that name: it is asked for in a path.
-pub(crate) fn is_possible(name: &str) -> bool {
+/// Whether an object can have this name. A name is a part of the request's path.
+pub(crate) fn is_valid(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     (1..=253).contains(&name.len()) && name.chars().all(fits) && name != "." && name != ".."
 }
@@ -101,22 +97,26 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_is_cut_and_stays_unique() {
+    fn a_long_name_is_cut_and_unique() {
         let cidr: IpNet = "10.244.1.0/26".parse().unwrap();
         let name = |owner: &str| of_affinity(&AffinityOwner::host(owner), cidr);
-        assert_eq!(name(&"n".repeat(238)).len(), 252, "as long as a name may be");
+        assert_eq!(name(&"n".repeat(238)).len(), 252, "the maximum length");
         let (one, other) = (name(&"n".repeat(239)), name(&"n".repeat(240)));
         assert_eq!(one.len(), 252);
         assert!(one.starts_with("nnn") && one.contains("n-10-244-1-0-26-"), "{one}");
         assert_ne!(one, other);
-        assert_eq!(name(&"ä".repeat(200)).chars().filter(|c| *c == 'ä').count(), 113, "letters stay whole");
+        assert_eq!(
+            name(&"ä".repeat(200)).chars().filter(|c| *c == 'ä').count(),
+            113,
+            "characters are not split"
+        );
     }
 
     #[test]
-    fn what_cannot_be_a_name_is_not_asked_for() {
-        assert!(is_possible("node1-10-244-1-0-26") && is_possible("k8s-pod-network.4711"));
+    fn invalid_names_are_rejected() {
+        assert!(is_valid("node1-10-244-1-0-26") && is_valid("k8s-pod-network.4711"));
         for bad in ["", "a/b", "a b", "a?b", "a%2f", "A", "..", &"a".repeat(254)] {
-            assert!(!is_possible(bad), "{bad}");
+            assert!(!is_valid(bad), "{bad}");
         }
     }
 }

@@ -1,19 +1,20 @@
-//! From Calico's values in etcd to its objects in Kubernetes and back.
+//! Converts Calico's etcd values to its Kubernetes objects and back.
 //!
-//! They say the same in two spellings. Fields that are known here are translated; those that are not go through untouched in both
-//! directions, so that what a newer Calico has written is there after our write too.
+//! Both have the same content with different field names. Known fields are translated; unknown ones, of a newer Calico,
+//! are copied unchanged in both directions.
 
 use ipnet::IpNet;
+use podwire_block_ipam::store::{Entry, Revision};
 use podwire_block_ipam::{key, AffinityOwner, Key};
 use serde_json::{json, Map, Value};
 
-use crate::kind::{Kind, SETTINGS};
+use crate::group::ApiGroup;
+use crate::kind::{Kind, CONFIG_NAME};
 use crate::name;
-use crate::ApiGroup;
 
 type Fields = Map<String, Value>;
 
-/// Fields of a block, in etcd's order; the second is how the object spells it.
+/// The fields of a block in etcd's order: the name in etcd and in the object.
 const BLOCK: [(&str, &str); 9] = [
     ("cidr", "cidr"),
     ("affinity", "affinity"),
@@ -26,8 +27,8 @@ const BLOCK: [(&str, &str); 9] = [
     ("deleted", "deleted"),
 ];
 
-/// Fields of the settings, likewise.
-const SETTING: [(&str, &str); 5] = [
+/// The fields of the IPAM configuration, likewise.
+const CONFIG: [(&str, &str); 5] = [
     ("strict_affinity", "strictAffinity"),
     ("auto_allocate_blocks", "autoAllocateBlocks"),
     ("maxBlocksPerHost", "maxBlocksPerHost"),
@@ -35,7 +36,7 @@ const SETTING: [(&str, &str); 5] = [
     ("ipCooldownSeconds", "ipCooldownSeconds"),
 ];
 
-/// Whether somebody has marked an object as deleted. Of affinities in the older group the mark is a text.
+/// Whether an object is marked as deleted. In affinities of the older group the mark is a text.
 pub(crate) fn is_marked(object: &Value) -> bool {
     match &object["spec"]["deleted"] {
         Value::String(text) => text == "true",
@@ -55,12 +56,12 @@ fn deleted(kind: Kind, group: ApiGroup, is_deleted: bool) -> Value {
     }
 }
 
-/// The key of an object. One that does not say what it is about gets a key that speaks of nothing: it is not lost, and whoever
-/// looks at it can tell that it makes no sense.
+/// The key of an object. A malformed object gets a key that does not parse, so that clients see and report it. `None`
+/// for an IPAM configuration with another name, which Calico ignores.
 pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
     let spec = &object["spec"];
     let cidr = || spec["cidr"].as_str()?.parse::<IpNet>().ok().map(|cidr| cidr.trunc());
-    let known = match kind {
+    let parsed = match kind {
         Kind::Block => cidr().map(Key::Block),
         Kind::Affinity => {
             let owner = spec["node"].as_str().map(|name| match spec["type"].as_str() {
@@ -70,10 +71,8 @@ pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
             owner.zip(cidr()).map(|(owner, cidr)| Key::Affinity(owner, cidr))
         }
         Kind::Handle => spec["handleID"].as_str().map(|id| Key::Handle(id.into())),
-        Kind::Config => match object["metadata"]["name"] == SETTINGS {
-            true => Some(Key::Config),
-            false => return None,
-        },
+        Kind::Config if object["metadata"]["name"] != CONFIG_NAME => return None,
+        Kind::Config => Some(Key::Config),
         _ => None,
     };
     let root = match kind {
@@ -81,10 +80,10 @@ pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
         _ => kind.roots()[0],
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    Some(known.map_or_else(|| format!("{root}{name}"), |key| key.to_string()))
+    Some(parsed.map_or_else(|| format!("{root}{name}"), |key| key.to_string()))
 }
 
-/// An object as a value of etcd. Of one that makes no sense it is a value that makes none.
+/// Converts an object to an etcd value. A malformed object gives a malformed value.
 pub(crate) fn value(kind: Kind, mut object: Value) -> Vec<u8> {
     if kind.is_resource() {
         let object = object.as_object_mut().map(std::mem::take).unwrap_or_default();
@@ -97,7 +96,7 @@ pub(crate) fn value(kind: Kind, mut object: Value) -> Vec<u8> {
         Kind::Block => {
             spec.insert("deleted".into(), is_deleted.into());
             spec.entry("affinity").or_insert(Value::Null);
-            // It means nothing any more, and is not in etcd.
+            // It is obsolete, and not in etcd.
             drop_if(&mut spec, "strictAffinity", |value| value == &Value::Bool(false));
             translate(&BLOCK, &mut spec, &mut value);
         }
@@ -113,17 +112,17 @@ pub(crate) fn value(kind: Kind, mut object: Value) -> Vec<u8> {
             ["deleted", "handleID"].iter().for_each(|field| drop(spec.shift_remove(*field)));
         }
         _ => {
-            for (_, field) in SETTING {
+            for (_, field) in CONFIG {
                 drop_if(&mut spec, field, |value| [json!(false), json!(0)].contains(value));
             }
-            translate(&SETTING, &mut spec, &mut value);
+            translate(&CONFIG, &mut spec, &mut value);
         }
     }
     value.extend(spec);
     encode(value)
 }
 
-/// Calico's object of a resource as it stands in etcd: without what belongs to one API server only.
+/// A resource as in etcd: without the metadata of one API server.
 fn resource(kind: &str, mut object: Fields) -> Fields {
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
         ["resourceVersion", "managedFields"].iter().for_each(|field| drop(metadata.shift_remove(*field)));
@@ -135,9 +134,9 @@ fn resource(kind: &str, mut object: Fields) -> Fields {
     value
 }
 
-/// Puts a value of etcd into an object: a new one, or the one that is to be replaced.
+/// Writes an etcd value into an object: a new one, or the one to replace.
 pub(crate) fn fill(key: &Key, group: ApiGroup, value: &[u8], object: &mut Value) -> Result<(), String> {
-    let (kind, name) = Kind::of(key).ok_or("it has no object of its own")?;
+    let (kind, name) = Kind::of(key).ok_or("it is not a custom resource")?;
     let mut value = decode(value)?;
     if kind.is_resource() {
         let Some(Value::Object(metadata)) = value.get_mut("metadata") else {
@@ -166,8 +165,8 @@ fn spec(key: &Key, kind: Kind, group: ApiGroup, mut value: Fields) -> Fields {
     let is_deleted = value.get("deleted").and_then(Value::as_bool).unwrap_or(false);
     match key {
         Key::Block(_) => {
-            for (ours, theirs) in BLOCK {
-                spec.extend(value.shift_remove(ours).map(|value| (theirs.to_owned(), value)));
+            for (etcd_name, object_name) in BLOCK {
+                spec.extend(value.shift_remove(etcd_name).map(|value| (object_name.to_owned(), value)));
             }
             drop_if(&mut spec, "affinity", Value::is_null);
             spec.extend(value);
@@ -187,8 +186,8 @@ fn spec(key: &Key, kind: Kind, group: ApiGroup, mut value: Fields) -> Fields {
             spec.insert("handleID".into(), id.clone().into());
         }
         _ => {
-            for (ours, theirs) in SETTING {
-                spec.extend(value.shift_remove(ours).map(|value| (theirs.to_owned(), value)));
+            for (etcd_name, object_name) in CONFIG {
+                spec.extend(value.shift_remove(etcd_name).map(|value| (object_name.to_owned(), value)));
             }
             for needed in ["strictAffinity", "autoAllocateBlocks"] {
                 spec.entry(needed).or_insert(false.into());
@@ -199,7 +198,7 @@ fn spec(key: &Key, kind: Kind, group: ApiGroup, mut value: Fields) -> Fields {
     spec
 }
 
-/// What stands in annotations of a Kubernetes Node, and where Calico's object of it has that.
+/// Annotations of a Kubernetes Node, and the fields of Calico's Node object.
 const NODE: [(&str, &str); 9] = [
     ("projectcalico.org/ASNumber", "/bgp/asNumber"),
     ("projectcalico.org/IPv4Address", "/bgp/ipv4Address"),
@@ -212,21 +211,21 @@ const NODE: [(&str, &str); 9] = [
     ("projectcalico.org/VXLANTunnelMACAddrV6", "/vxlanTunnelMACAddrV6"),
 ];
 
-/// A Node object of Kubernetes as Calico's object of it, as far as it matters: Calico's own labels stand in an annotation, and those of
-/// Kubernetes go before them.
+/// Converts a Kubernetes Node to Calico's Node object. Calico's labels are in an annotation; labels of Kubernetes have
+/// precedence.
 pub(crate) fn node(object: &Value) -> Vec<u8> {
     let metadata = &object["metadata"];
     let annotations = &metadata["annotations"];
     let own = annotations["projectcalico.org/labels"].as_str().unwrap_or("{}");
-    // Every node may write this about itself, and what it writes must not hide the others: nonsense is no labels.
+    // Each node writes this about itself. An invalid annotation must not hide other nodes, so it counts as no labels.
     let mut labels: Fields = serde_json::from_str(own).unwrap_or_default();
     labels.extend(metadata["labels"].as_object().cloned().unwrap_or_default());
     let mut spec = json!({ "orchRefs": [{ "nodeName": metadata["name"], "orchestrator": "k8s" }] });
-    for (annotation, place) in NODE {
+    for (annotation, field_path) in NODE {
         if let Some(text) = annotations[annotation].as_str().filter(|text| !text.is_empty()) {
-            match place.strip_prefix("/bgp/") {
+            match field_path.strip_prefix("/bgp/") {
                 Some(field) => spec["bgp"][field] = text.into(),
-                None => spec[&place[1..]] = text.into(),
+                None => spec[&field_path[1..]] = text.into(),
             }
         }
     }
@@ -240,7 +239,27 @@ pub(crate) fn node(object: &Value) -> Vec<u8> {
     node.to_string().into_bytes()
 }
 
-/// The annotations of a Kubernetes Node that say what Calico's object of it says; those that say nothing are to go.
+/// The entry of a Kubernetes Node: Calico's Node object.
+pub(crate) fn node_entry(node: &Value) -> Result<Entry, String> {
+    let name = node["metadata"]["name"].as_str().unwrap_or_default();
+    let key = Key::Node(name.into()).to_string();
+    Ok(Entry { key, value: self::node(node), revision: version(node)? })
+}
+
+/// The entry of an object; `None` if Calico ignores the object.
+pub(crate) fn entry(kind: Kind, object: Value) -> Result<Option<Entry>, String> {
+    let Some(key) = key_of(kind, &object) else { return Ok(None) };
+    let revision = version(&object)?;
+    Ok(Some(Entry { key, value: value(kind, object), revision }))
+}
+
+/// The version of an object. It has always been a number, and Kubernetes guarantees that since 1.35.
+pub(crate) fn version(object: &Value) -> Result<Revision, String> {
+    let text = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+    text.parse().map(Revision).map_err(|_| format!("its resourceVersion {text:?} is not a number"))
+}
+
+/// The annotations of a Kubernetes Node for Calico's Node object. `null` removes an annotation.
 pub(crate) fn annotations(node: &[u8]) -> Result<Fields, String> {
     let node = Value::Object(decode(node)?);
     let spec = &node["spec"];
@@ -249,30 +268,30 @@ pub(crate) fn annotations(node: &[u8]) -> Result<Fields, String> {
         Value::Number(number) => number.to_string().into(),
         other => other.clone(),
     };
-    let annotation = |(annotation, place): (&str, &str)| {
-        (annotation.to_owned(), spec.pointer(place).map_or(Value::Null, text))
+    let annotation = |(annotation, field_path): (&str, &str)| {
+        (annotation.to_owned(), spec.pointer(field_path).map_or(Value::Null, text))
     };
     Ok(NODE.into_iter().map(annotation).collect())
 }
 
-/// Moves fields of an object into a value, each under etcd's name and at its place.
+/// Moves fields of an object into a value, with etcd's names and order.
 fn translate(table: &[(&str, &str)], spec: &mut Fields, value: &mut Fields) {
-    for (ours, theirs) in table {
-        value.extend(spec.shift_remove(*theirs).map(|field| ((*ours).to_owned(), field)));
+    for (etcd_name, object_name) in table {
+        value.extend(spec.shift_remove(*object_name).map(|field| ((*etcd_name).to_owned(), field)));
     }
 }
 
-fn drop_if(fields: &mut Fields, field: &str, is_so: impl Fn(&Value) -> bool) {
-    if fields.get(field).is_some_and(is_so) {
+fn drop_if(fields: &mut Fields, field: &str, condition: impl Fn(&Value) -> bool) {
+    if fields.get(field).is_some_and(condition) {
         fields.shift_remove(field);
     }
 }
 
-/// An old Calico wrote nothing at all for an affinity that it had.
+/// Old versions of Calico wrote an empty value for a confirmed affinity.
 fn decode(value: &[u8]) -> Result<Fields, String> {
     match value {
         [] => Ok(Fields::new()),
-        text => serde_json::from_slice(text).map_err(|error| format!("it is no JSON object: {error}")),
+        text => serde_json::from_slice(text).map_err(|error| format!("it is not a JSON object: {error}")),
     }
 }
 

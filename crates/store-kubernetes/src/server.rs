@@ -1,7 +1,8 @@
-//! The API server: one request, one answer, and the caller waits.
+//! A blocking client of the API server.
 //!
-//! Nothing is sent twice, except what the server has refused because it was busy: of a write that was sent again nobody could tell
-//! whether it was done the first time, and a compare-and-swap lives by that. (The client's own habit of trying again is turned off.)
+//! A request is sent once, unless the server is too busy to process it (429). If a write were repeated, the response
+//! would not tell whether the first one was done, which compare-and-swap needs. (The client library's retries are
+//! turned off.)
 
 use std::future::Future;
 use std::path::Path;
@@ -10,60 +11,61 @@ use std::time::Duration;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Error};
+use podwire_block_ipam::store::StoreError;
 use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
-/// How long the API server may think about a question, its etcd included.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many objects an answer may hold: full blocks of 64 addresses are 20 KB each.
+/// The page size of lists. A full block of 64 addresses has 20 KB.
 const PAGE: u32 = 500;
 
-/// How often a list is begun anew because the server has forgotten the moment of which it was.
-const LISTS: usize = 3;
+/// How often a list is started, if its continue token expires.
+const MAX_LISTS: usize = 3;
 
-/// Why there is no answer, in the server's own words.
+/// Why a request failed, with the server's message.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// There is no such object (404).
+    /// The object does not exist (404).
     Missing(String),
-    /// There is one already, or it is another than was said (409). **Nothing was done.**
+    /// The object exists already, or has another version (409). **Nothing was done.**
     Conflict(String),
-    /// The moment that was asked about is too long ago (410).
-    Forgotten(String),
-    /// Everything else. A write may have been done.
+    /// The version is not available any more (410).
+    Expired(String),
+    /// Any other error. A write may have been done.
     Other(String),
 }
 
 impl Refusal {
-    pub(crate) fn words(self) -> String {
+    pub(crate) fn message(self) -> String {
         match self {
-            Refusal::Missing(words)
-            | Refusal::Conflict(words)
-            | Refusal::Forgotten(words)
-            | Refusal::Other(words) => words,
+            Refusal::Missing(message)
+            | Refusal::Conflict(message)
+            | Refusal::Expired(message)
+            | Refusal::Other(message) => message,
         }
     }
 }
 
-/// A client of the API server, and the runtime that it needs.
+/// A client with its runtime.
 pub(crate) struct Server {
-    /// Where it is.
+    /// The server's URL.
     pub(crate) name: String,
     runtime: Runtime,
     client: Client,
 }
 
-/// A request, if it could be built.
+/// A request, if it is valid.
 type Sendable = Result<http::Request<Vec<u8>>, kube::core::request::Error>;
 
 #[derive(Deserialize)]
 struct Page {
     #[serde(default)]
     metadata: PageMetadata,
-    /// Of metadata that there are none of, the server says `null`.
+    /// `null` in an empty list of metadata.
     items: Option<Vec<Value>>,
 }
 
@@ -74,7 +76,7 @@ struct PageMetadata {
 }
 
 impl Server {
-    /// The server of a kubeconfig, or of the pod that we run in. Nothing is connected yet.
+    /// A client for a kubeconfig, or for the service account of the pod. It does not connect yet.
     pub(crate) fn new(kubeconfig: Option<&Path>) -> Result<Server, String> {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
@@ -91,62 +93,67 @@ impl Server {
         Ok(Server { name, runtime, client })
     }
 
-    /// Its name, and what others need to speak to it in their own way.
+    /// The URL, the runtime and the client.
     pub(crate) fn into_parts(self) -> (String, Runtime, Client) {
         (self.name, self.runtime, self.client)
+    }
+
+    /// The error of an operation on a key.
+    pub(crate) fn unavailable(&self, verb: &'static str, key: &str, why: String) -> StoreError {
+        StoreError::Unavailable { store: self.name.clone(), verb, key: key.into(), why }
     }
 
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// Waits for something that takes as long as it takes.
-    pub(crate) fn wait<T>(&self, work: impl Future<Output = T>) -> T {
-        self.runtime.block_on(work)
+    /// Blocks on a future without a time limit.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
     }
 
     /// The plural names of a group's resources.
     pub(crate) fn resources(&self, group: &str) -> Result<Vec<String>, Refusal> {
-        let list = self.ask(|| self.client.list_api_group_resources(group))?;
+        let list = self.request(|| self.client.list_api_group_resources(group))?;
         Ok(list.resources.into_iter().map(|resource| resource.name).collect())
     }
 
     pub(crate) fn get(&self, path: &str, name: &str) -> Result<Value, Refusal> {
-        self.ask(|| self.send(Request::new(path).get(name, &GetParams::default())))
+        self.request(|| self.send(Request::new(path).get(name, &GetParams::default())))
     }
 
     pub(crate) fn post(&self, path: &str, object: &Value) -> Result<Value, Refusal> {
         let bytes = object.to_string().into_bytes();
-        self.ask(|| self.send(Request::new(path).create(&PostParams::default(), bytes.clone())))
+        self.request(|| self.send(Request::new(path).create(&PostParams::default(), bytes.clone())))
     }
 
     pub(crate) fn put(&self, path: &str, name: &str, object: &Value) -> Result<Value, Refusal> {
         let bytes = object.to_string().into_bytes();
-        self.ask(|| self.send(Request::new(path).replace(name, &PostParams::default(), bytes.clone())))
+        self.request(|| self.send(Request::new(path).replace(name, &PostParams::default(), bytes.clone())))
     }
 
-    /// Changes what `patch` names of an object, by way of its status.
+    /// Applies a strategic merge patch to an object's `status` subresource.
     pub(crate) fn patch_status(&self, path: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
         let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
-        self.ask(|| self.send(Request::new(path).patch_subresource("status", name, &params, &patch)))
+        self.request(|| self.send(Request::new(path).patch_subresource("status", name, &params, &patch)))
     }
 
-    /// Deletes the very state of an object that was read.
+    /// Deletes an object, if it has not changed since it was read.
     pub(crate) fn delete(&self, path: &str, object: &Value) -> Result<(), Refusal> {
         let text = |field: &str| object["metadata"][field].as_str().map(String::from);
         let state = Preconditions { uid: text("uid"), resource_version: text("resourceVersion") };
         let params = DeleteParams { preconditions: Some(state), ..DeleteParams::default() };
         let name = text("name").unwrap_or_default();
-        self.ask(|| self.send::<Value>(Request::new(path).delete(&name, &params))).map(drop)
+        self.request(|| self.send::<Value>(Request::new(path).delete(&name, &params))).map(drop)
     }
 
-    /// All objects, as they were at one moment, in pages.
+    /// Lists all objects consistently, in pages.
     pub(crate) fn list(&self, path: &str, selector: Option<&str>) -> Result<Vec<Value>, Refusal> {
         let params = ListParams { label_selector: selector.map(String::from), ..ListParams::default() };
         self.list_by(params, |params| Request::new(path).list(params))
     }
 
-    /// The metadata of all objects, without what is in them (PartialObjectMetadata).
+    /// Lists the metadata of all objects (PartialObjectMetadata).
     pub(crate) fn list_metadata(&self, path: &str) -> Result<Vec<Value>, Refusal> {
         self.list_by(ListParams::default(), |params| Request::new(path).list_metadata(params))
     }
@@ -156,11 +163,11 @@ impl Server {
         params: ListParams,
         request: impl Fn(&ListParams) -> Sendable,
     ) -> Result<Vec<Value>, Refusal> {
-        let mut left = LISTS;
+        let mut left = MAX_LISTS;
         loop {
             left -= 1;
             match self.list_once(params.clone(), &request) {
-                Err(Refusal::Forgotten(_)) if left > 0 => {}
+                Err(Refusal::Expired(_)) if left > 0 => {}
                 list => return list,
             }
         }
@@ -174,7 +181,7 @@ impl Server {
         let mut all = Vec::new();
         params.limit = Some(PAGE);
         loop {
-            let page: Page = self.ask(|| self.send(request(&params)))?;
+            let page: Page = self.request(|| self.send(request(&params)))?;
             all.extend(page.items.into_iter().flatten());
             params.continue_token = page.metadata.next.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
@@ -187,38 +194,38 @@ impl Server {
         self.client.request(request.map_err(Error::BuildRequest)?).await
     }
 
-    /// Asks, and again after a while if the server is too busy: then it has not looked at the question.
-    fn ask<T, A>(&self, question: impl Fn() -> A) -> Result<T, Refusal>
+    /// Sends a request, and repeats it while the server is too busy to process it (429).
+    fn request<T, A>(&self, request: impl Fn() -> A) -> Result<T, Refusal>
     where
         A: Future<Output = kube::Result<T>>,
     {
-        let answer = async {
+        let response = async {
             loop {
-                match question().await {
+                match request().await {
                     Err(Error::Api(status)) if status.code == 429 => {
                         let pause = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
                         tokio::time::sleep(Duration::from_secs(pause.max(1).into())).await;
                     }
-                    answer => return answer,
+                    response => return response,
                 }
             }
         };
-        match self.runtime.block_on(async { tokio::time::timeout(PATIENCE, answer).await }) {
-            Ok(answer) => answer.map_err(refusal),
-            Err(_) => Err(Refusal::Other(format!("no answer within {} s", PATIENCE.as_secs()))),
+        match self.runtime.block_on(async { tokio::time::timeout(REQUEST_TIMEOUT, response).await }) {
+            Ok(response) => response.map_err(refusal),
+            Err(_) => Err(Refusal::Other(format!("no response within {} s", REQUEST_TIMEOUT.as_secs()))),
         }
     }
 }
 
 fn refusal(error: Error) -> Refusal {
-    let words = podwire_kubernetes::describe(&error);
+    let message = podwire_kubernetes::describe(&error);
     match error {
         Error::Api(status) => match status.code {
-            404 => Refusal::Missing(words),
-            409 => Refusal::Conflict(words),
-            410 => Refusal::Forgotten(words),
-            _ => Refusal::Other(words),
+            404 => Refusal::Missing(message),
+            409 => Refusal::Conflict(message),
+            410 => Refusal::Expired(message),
+            _ => Refusal::Other(message),
         },
-        _ => Refusal::Other(words),
+        _ => Refusal::Other(message),
     }
 }

@@ -1,4 +1,4 @@
-//! What is sent again and what is not. The server is a stand-in: a real one does not time out when it is told to.
+//! Which requests are repeated. The server is a stand-in: a real one does not fail on demand.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{json, Value};
 const HANDLE: &str = "/calico/ipam/v2/handle/net.a";
 const VALUE: &[u8] = br#"{"block":{"10.0.0.0/26":1},"deleted":false}"#;
 
-/// Answers requests, one after the other, by their methods; the last answer to a method is given again and again.
+/// Answers requests by method, one answer after the other. The last answer of a method is repeated.
 struct StandIn {
     kubeconfig: PathBuf,
     methods: Arc<Mutex<Vec<String>>>,
@@ -101,28 +101,29 @@ fn object(version: &str) -> Value {
 }
 
 fn status(code: u16, reason: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "as told"})
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": "test message"})
 }
 
-/// The first may have been done. If it was, a second would meet it, and its refusal would be taken for the truth about the first.
+/// The first write may have been done. Then a second would fail, and its refusal would be mistaken for that of the
+/// first.
 #[test]
-fn a_write_that_may_have_been_done_is_not_sent_again() {
+fn a_write_that_may_have_been_done_is_not_repeated() {
     let refusals = [
         (504, "Timeout"),
         (503, "ServiceUnavailable"),
         (500, "InternalError"),
-        // No room is left; a token is not good any more; a quota is used up.
+        // Storage is full; a token has expired; a quota is exceeded.
         (507, "InsufficientStorage"),
         (401, "Unauthorized"),
         (403, "Forbidden"),
     ];
     for (code, reason) in refusals {
-        let told = (code, status(code, reason));
+        let failure = (code, status(code, reason));
         let answers = vec![
             ("GET", 200, object("7")),
-            ("PUT", told.0, told.1.clone()),
+            ("PUT", failure.0, failure.1.clone()),
             ("PUT", 409, status(409, "Conflict")),
-            ("POST", told.0, told.1.clone()),
+            ("POST", failure.0, failure.1.clone()),
             ("POST", 409, status(409, "AlreadyExists")),
         ];
         let server = StandIn::start(&code.to_string(), answers);
@@ -131,7 +132,7 @@ fn a_write_that_may_have_been_done_is_not_sent_again() {
         let error = store.update(HANDLE, VALUE, Revision(7)).unwrap_err();
         assert!(matches!(&error, StoreError::Unavailable { verb: "update", .. }), "{error}");
         assert!(
-            error.to_string().ends_with(&format!("update ipamhandles/net.a: as told ({code})")),
+            error.to_string().ends_with(&format!("update ipamhandles/net.a: test message ({code})")),
             "{error}"
         );
         let error = store.create(HANDLE, VALUE).unwrap_err();
@@ -141,7 +142,7 @@ fn a_write_that_may_have_been_done_is_not_sent_again() {
 }
 
 #[test]
-fn a_server_that_is_too_busy_to_look_is_asked_again() {
+fn a_request_to_a_busy_server_is_repeated() {
     let busy = (429, status(429, "TooManyRequests"));
     let answers = vec![("GET", 200, object("7")), ("PUT", busy.0, busy.1.clone()), ("PUT", 200, object("8"))];
     let server = StandIn::start("busy", answers);
@@ -151,8 +152,8 @@ fn a_server_that_is_too_busy_to_look_is_asked_again() {
 }
 
 #[test]
-fn a_version_that_is_no_number_is_told() {
+fn a_version_that_is_not_a_number_is_reported() {
     let server = StandIn::start("odd", vec![("GET", 200, object("x7"))]);
     let error = server.store().get(HANDLE).unwrap_err().to_string();
-    assert!(error.contains("its resourceVersion \"x7\" is no number"), "{error}");
+    assert!(error.contains("its resourceVersion \"x7\" is not a number"), "{error}");
 }

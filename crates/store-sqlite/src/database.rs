@@ -38,8 +38,8 @@ impl Database {
         connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
         // The first client turns WAL on; meanwhile the others wait.
         connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
-        // A power failure may lose the last writes, together with the pods that they were made for, but it never corrupts
-        // the file.
+        // A power failure may lose the last writes, together with the pods that they were made for, but it never
+        // corrupts the file.
         connection.pragma_update(None, "synchronous", "normal").map_err(fail)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;

@@ -1,8 +1,8 @@
 //! Follows the commits of other processes.
 //!
-//! SQLite notifies no other process. But every commit is written to the log beside the file (`-wal`), and inotify reports that
-//! while the writer still holds the write lock. So the reader takes the write lock too: when it has the lock, the commit that
-//! woke it is complete.
+//! SQLite notifies no other process. But every commit is written to the log beside the file (`-wal`), and inotify
+//! reports that while the writer still holds the write lock. So the reader takes the write lock too: when it has the
+//! lock, the commit that woke it is complete.
 
 use std::ffi::OsString;
 use std::io;

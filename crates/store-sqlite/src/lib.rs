@@ -1,9 +1,9 @@
 //! The block store in one SQLite file, for one machine without a cluster.
 //!
-//! There is one table of keys and values. A revision is the number of the write, counted over the whole file in a second
-//! table, so that no revision is used twice. Each operation is one transaction that takes the write lock at its beginning, so
-//! no other client can write between the check of a revision and the write. The file is in WAL mode: readers do not wait for
-//! a writer, and a writer waits for another for up to ten seconds.
+//! There is one table of keys and values. A revision is the number of the write, counted over the whole file in a
+//! second table, so that no revision is used twice. Each operation is one transaction that takes the write lock at its
+//! beginning, so no other client can write between the check of a revision and the write. The file is in WAL mode:
+//! readers do not wait for a writer, and a writer waits for another for up to ten seconds.
 
 #![forbid(unsafe_code)]
 

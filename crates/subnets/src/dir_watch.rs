@@ -1,7 +1,7 @@
 //! Waits for changes of a file with inotify.
 //!
-//! It watches the directory, not the file: editors and rollouts replace files by renaming, and a watch on a file stays with
-//! the old one.
+//! It watches the directory, not the file: editors and rollouts replace files by renaming, and a watch on a file stays
+//! with the old one.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,8 +29,8 @@ impl DirWatch {
         Ok(DirWatch { events: start().map_err(FileError::at("watch", path))? })
     }
 
-    /// Waits for a change of a file that `is_relevant` accepts. All changes until now count as one. `false` if the directory
-    /// itself is gone, and with it the watch.
+    /// Waits for a change of a file that `is_relevant` accepts. All changes until now count as one. `false` if the
+    /// directory itself is gone, and with it the watch.
     pub(crate) async fn changed(&mut self, is_relevant: impl Fn(&OsString) -> bool) -> bool {
         let mut has_changed = false;
         let mut next = self.events.next().await;

@@ -1,8 +1,8 @@
 //! The embedded store: an SQLite file on one machine.
 //!
-//! Several processes share it: the agents of a lab's nodes, or one agent and the CLI. A subnet is assigned in one transaction
-//! that holds the write lock from its first read, so no two processes choose from the same free subnets. A process that dies
-//! in a transaction changes nothing. Two unique columns refuse a second owner even then.
+//! Several processes share it: the agents of a lab's nodes, or one agent and the CLI. A subnet is assigned in one
+//! transaction that holds the write lock from its first read, so no two processes choose from the same free subnets. A
+//! process that dies in a transaction changes nothing. Two unique columns refuse a second owner even then.
 //!
 //! Commits are flushed to disk (`synchronous = FULL`): an assigned subnet is still known after a power failure.
 

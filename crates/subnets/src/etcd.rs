@@ -1,5 +1,5 @@
-//! flannel's keys and values in etcd (API version 3), byte for byte, so that nodes with flannel and nodes with podwire can
-//! share one cluster, and a node can change from one to the other and keep its subnet.
+//! flannel's keys and values in etcd (API version 3), byte for byte, so that nodes with flannel and nodes with podwire
+//! can share one cluster, and a node can change from one to the other and keep its subnet.
 //!
 //! | key | value |
 //! |---|---|
@@ -9,8 +9,9 @@
 //!
 //! The public address identifies a node. There are no names.
 //!
-//! Endpoints are tried one after the other until one answers. (The client library can balance requests over all of them, but
-//! then a dead one fails its share of the requests, and one of flannel's two default endpoints is always dead.)
+//! Endpoints are tried one after the other until one answers. (The client library can balance requests over all of
+//! them, but then a dead one fails its share of the requests, and one of flannel's two default endpoints is always
+//! dead.)
 
 mod acquire;
 mod keep;
@@ -97,8 +98,8 @@ impl Etcd {
         Ok(session.config().await?.0)
     }
 
-    /// The record of this node's address from before a restart. (flannel does not read it: if its VXLAN device is gone after a
-    /// restart, the MAC address is a new one, which all peers must learn.)
+    /// The record of this node's address from before a restart. (flannel does not read it: if its VXLAN device is gone
+    /// after a restart, the MAC address is a new one, which all peers must learn.)
     pub async fn find_previous(&self, registration: &Registration) -> Result<Option<Node>> {
         let Some(address) = registration.underlay.v4 else { return Ok(None) };
         let (records, _) = self.connect().await?.list().await?;

@@ -1,7 +1,7 @@
 //! JSON as Go writes it.
 //!
-//! Go's encoder escapes `<`, `>`, `&` and two line separators of JavaScript, so that JSON can be embedded in HTML. People and
-//! `etcdctl` compare the values of flannel and podwire as bytes, so podwire writes the same bytes.
+//! Go's encoder escapes `<`, `>`, `&` and two line separators of JavaScript, so that JSON can be embedded in HTML.
+//! People and `etcdctl` compare the values of flannel and podwire as bytes, so podwire writes the same bytes.
 
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
-//! Node records in Kubernetes: pod CIDRs in `spec.podCIDRs`, which the controller manager assigns, and everything else in
-//! flannel's annotations.
+//! Node records in Kubernetes: pod CIDRs in `spec.podCIDRs`, which the controller manager assigns, and everything else
+//! in flannel's annotations.
 //!
 //! flannel's agents watch whole Node objects, with images, conditions and heartbeats. Podwire watches only the metadata
-//! (`PartialObjectMetadata`), which have the annotations but not `spec.podCIDRs`. The API server never lets `podCIDRs` change
-//! once they are set, so each node is read whole once, and only its pod CIDRs are kept.
+//! (`PartialObjectMetadata`), which have the annotations but not `spec.podCIDRs`. The API server never lets `podCIDRs`
+//! change once they are set, so each node is read whole once, and only its pod CIDRs are kept.
 
 mod acquire;
 mod annotations;
@@ -95,7 +95,8 @@ impl Kubernetes {
         NetConf::parse(&self.net_conf.display().to_string(), &text)
     }
 
-    /// The record of this node from before a restart: its pod CIDRs, and the MAC address that the VXLAN device must get again.
+    /// The record of this node from before a restart: its pod CIDRs, and the MAC address that the VXLAN device must get
+    /// again.
     pub async fn find_previous(&self) -> Result<Option<Node>> {
         let (conf, own) = (self.network().await?, self.own().await?);
         let pod_cidrs = own.pod_cidrs(&conf).unwrap_or_default();

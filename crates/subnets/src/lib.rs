@@ -1,17 +1,17 @@
 //! The nodes of a cluster and their pod CIDRs.
 //!
-//! For every node, a pod network needs its pod CIDRs, the address by which other nodes reach it, and the parameters of its
-//! tunnel endpoint (the MAC address for VXLAN, the public key for WireGuard). This crate reads these facts of all nodes and
-//! publishes those of this node. They are stored in one of four places, a [`Source`]:
+//! For every node, a pod network needs its pod CIDRs, the address by which other nodes reach it, and the parameters of
+//! its tunnel endpoint (the MAC address for VXLAN, the public key for WireGuard). This crate reads these facts of all
+//! nodes and publishes those of this node. They are stored in one of four places, a [`Source`]:
 //!
 //! - [`Embedded`]: an SQLite file that several processes of one machine share. For one machine, or a lab.
 //! - [`StaticList`]: a JSON file with all nodes.
 //! - [`Etcd`]: flannel's keys and values, byte for byte, so that flannel and podwire can share a cluster.
 //! - [`Kubernetes`]: the Node objects, with flannel's annotations.
 //!
-//! All of them produce [`Snapshot`]s. Each is the whole state, never a difference, so a slow consumer may skip all but the
-//! latest. If a source is unreachable, the snapshot is [`Health::Stale`] and keeps the last known nodes: packets flow
-//! whether or not a server answers. A [`Watch`] never ends by itself.
+//! All of them produce [`Snapshot`]s. Each is the whole state, never a difference, so a slow consumer may skip all but
+//! the latest. If a source is unreachable, the snapshot is [`Health::Stale`] and keeps the last known nodes: packets
+//! flow whether or not a server answers. A [`Watch`] never ends by itself.
 //!
 //! This crate also has flannel's files: [`NetConf`] is net-conf.json, [`SubnetEnv`] is /run/flannel/subnet.env.
 

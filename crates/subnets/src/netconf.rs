@@ -1,7 +1,7 @@
 //! flannel's net-conf.json: the network of all pods.
 //!
-//! Where the store assigns subnets (etcd, embedded), the subnet keys matter, and [`NetConf::pools`] checks them as flannel
-//! does. With Kubernetes a controller assigns pod CIDRs, and the subnet keys are ignored.
+//! Where the store assigns subnets (etcd, embedded), the subnet keys matter, and [`NetConf::pools`] checks them as
+//! flannel does. With Kubernetes a controller assigns pod CIDRs, and the subnet keys are ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -154,8 +154,8 @@ impl NetConf {
         Ok(Pools { v4: self.enable_ipv4.then(v4).transpose()?, v6: self.enable_ipv6.then(v6).transpose()? })
     }
 
-    /// Checks the pod CIDRs that another component assigned to a node. They must be in the network: otherwise no other node
-    /// sends packets for them here.
+    /// Checks the pod CIDRs that another component assigned to a node. They must be in the network: otherwise no other
+    /// node sends packets for them here.
     pub fn check_pod_cidrs(&self, name: &str, pod_cidrs: PodCidrs) -> Result<()> {
         let outside = |pod_cidr: IpNet, network: Option<IpNet>| Error::OutsideOfNetwork {
             name: name.into(),

@@ -10,7 +10,8 @@ use serde_json::Value;
 /// A node's record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its name in the source: the Node object's name, the last part of the key in etcd (which has no names), the row's name.
+    /// Its name in the source: the Node object's name, the last part of the key in etcd (which has no names), the row's
+    /// name.
     pub name: String,
     /// Its pod CIDRs.
     pub pod_cidrs: PodCidrs,
@@ -62,8 +63,8 @@ pub struct Underlay {
     pub v6: Option<Ipv6Addr>,
 }
 
-/// A node's backend and the parameters of its tunnel endpoint. The data are kept as they were read, so that a backend that
-/// this program does not know is passed on unchanged.
+/// A node's backend and the parameters of its tunnel endpoint. The data are kept as they were read, so that a backend
+/// that this program does not know is passed on unchanged.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Backend {
     /// flannel's backend type: `vxlan`, `host-gw`, `wireguard`, `ipip`, `alloc`…
@@ -120,8 +121,8 @@ impl Backend {
         Backend { kind: "wireguard".into(), data: data(v4), data_v6: data(v6) }
     }
 
-    /// The VXLAN endpoint for the IPv4 underlay. After a restart, the device must get the same MAC address: all peers have it in
-    /// their tables.
+    /// The VXLAN endpoint for the IPv4 underlay. After a restart, the device must get the same MAC address: all peers
+    /// have it in their tables.
     pub fn vtep(&self) -> Option<Vtep> {
         read(self.data.as_ref()).filter(|_| self.kind == "vxlan")
     }
@@ -170,8 +171,8 @@ pub struct Registration {
     pub previous: PodCidrs,
 }
 
-/// The pairs of nodes whose pod CIDRs overlap, by name. No single allocator creates such pairs, but people and competing
-/// controllers do. Packets for the common addresses go to one of the two nodes.
+/// The pairs of nodes whose pod CIDRs overlap, by name. No single allocator creates such pairs, but people and
+/// competing controllers do. Packets for the common addresses go to one of the two nodes.
 pub fn find_overlaps(nodes: &[Node]) -> Vec<(String, String)> {
     // Two networks are nested or disjoint, so in the order of addresses all networks inside of one follow it directly.
     let mut cidrs: Vec<(IpNet, &str)> =

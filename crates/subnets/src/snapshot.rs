@@ -1,7 +1,7 @@
 //! Snapshots: the output of every source.
 //!
-//! A [`Snapshot`] is everything that a source knows, and whether it is current. The consumer compares it with the kernel and
-//! applies the difference. It needs no history, so snapshots do not queue up: a reader gets the latest.
+//! A [`Snapshot`] is everything that a source knows, and whether it is current. The consumer compares it with the
+//! kernel and applies the difference. It needs no history, so snapshots do not queue up: a reader gets the latest.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::node::Node;
 pub struct Snapshot {
     /// Counts changes. A consumer that skips some misses nothing that still matters.
     pub number: u64,
-    /// All nodes, sorted by name; `None` until the source has answered once. Unknown is not the same as empty: an agent that
-    /// mistook it for empty would remove every route while its server starts.
+    /// All nodes, sorted by name; `None` until the source has answered once. Unknown is not the same as empty: an agent
+    /// that mistook it for empty would remove every route while its server starts.
     pub nodes: Option<Arc<Vec<Node>>>,
     /// Nodes with invalid records.
     pub skipped: Arc<Vec<SkippedNode>>,

@@ -11,8 +11,8 @@ use crate::static_list::StaticList;
 
 /// Where node records are read and where this node is registered.
 ///
-/// An agent calls [`network`](Source::network), [`find_previous`](Source::find_previous) (so that a VXLAN device gets its
-/// previous MAC address) and [`acquire`](Source::acquire). Then it runs [`watch`](Source::watch) and
+/// An agent calls [`network`](Source::network), [`find_previous`](Source::find_previous) (so that a VXLAN device gets
+/// its previous MAC address) and [`acquire`](Source::acquire). Then it runs [`watch`](Source::watch) and
 /// [`keep`](Source::keep). If the watch shows other pod CIDRs for this node, or `keep` returns, it acquires again.
 #[derive(Clone, Debug)]
 pub enum Source {
@@ -47,8 +47,8 @@ impl Source {
         }
     }
 
-    /// Assigns pod CIDRs to this node, or finds those that it has, and publishes its record. Repeating it updates only what the
-    /// registration has changed.
+    /// Assigns pod CIDRs to this node, or finds those that it has, and publishes its record. Repeating it updates only
+    /// what the registration has changed.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         match self {
             Source::Embedded(source) => source.acquire(registration).await,
@@ -58,8 +58,8 @@ impl Source {
         }
     }
 
-    /// Renews the lease of this node's pod CIDRs. Returns when it is lost. Only etcd has leases; for the others this never
-    /// returns.
+    /// Renews the lease of this node's pod CIDRs. Returns when it is lost. Only etcd has leases; for the others this
+    /// never returns.
     pub async fn keep(&self, node: &Node) -> LeaseLost {
         match self {
             Source::Etcd(source) => source.keep(node).await,

@@ -10,9 +10,9 @@
 //! }
 //! ```
 //!
-//! `network` is the content of net-conf.json. `ranges` are the node's pod CIDRs. A node may have a `backend` (`type`, `data`,
-//! `dataV6`); the default is the network's type without data. The file is read again when it changes. An invalid file is
-//! reported, and the last valid one stays in effect.
+//! `network` is the content of net-conf.json. `ranges` are the node's pod CIDRs. A node may have a `backend` (`type`,
+//! `data`, `dataV6`); the default is the network's type without data. The file is read again when it changes. An
+//! invalid file is reported, and the last valid one stays in effect.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -78,8 +78,8 @@ impl StaticList {
         Ok(nodes.into_iter().find(|node| node.name == registration.name))
     }
 
-    /// This node's entry. Nothing is assigned and nothing is written: the file is authoritative, also about this node's tunnel
-    /// endpoint.
+    /// This node's entry. Nothing is assigned and nothing is written: the file is authoritative, also about this node's
+    /// tunnel endpoint.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         self.find_previous(registration).await?.ok_or_else(|| Error::UnknownNode {
             name: registration.name.clone(),

@@ -9,8 +9,8 @@ use podwire_kubernetes::random_u32;
 use crate::node::PodCidrs;
 use crate::pool::{Pool, Pools};
 
-/// Like flannel, a node takes one of the first hundred free subnets at random, so that two nodes that choose at the same
-/// time rarely choose the same.
+/// Like flannel, a node takes one of the first hundred free subnets at random, so that two nodes that choose at the
+/// same time rarely choose the same.
 const CANDIDATES: usize = 100;
 
 /// No subnet is free.
@@ -45,7 +45,8 @@ pub(crate) fn choose(pools: &Pools, taken: &[PodCidrs]) -> Result<PodCidrs, OutO
     })
 }
 
-/// Whether a node may keep its previous subnets: they fit the network config, and no other node has any of their addresses.
+/// Whether a node may keep its previous subnets: they fit the network config, and no other node has any of their
+/// addresses.
 pub(crate) fn may_keep(pools: &Pools, previous: PodCidrs, taken: &[PodCidrs]) -> bool {
     !previous.is_empty() && pools.fit(previous) && !taken.iter().any(|other| other.overlap(&previous))
 }

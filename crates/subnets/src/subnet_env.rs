@@ -1,7 +1,7 @@
 //! /run/flannel/subnet.env: this node's part of the network, for the flannel CNI plugin and for docker's options.
 //!
-//! The agent writes it after all routes are installed: the plugin refuses pods until it exists. After a restart, the agent
-//! reads its previous pod CIDRs from it, because running pods have addresses of them.
+//! The agent writes it after all routes are installed: the plugin refuses pods until it exists. After a restart, the
+//! agent reads its previous pod CIDRs from it, because running pods have addresses of them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -38,7 +38,8 @@ impl SubnetEnv {
         SubnetEnv { v4, v6, mtu, masquerades }
     }
 
-    /// The text, byte for byte as flannel writes it. A subnet is written with its first usable address, which the bridge gets.
+    /// The text, byte for byte as flannel writes it. A subnet is written with its first usable address, which the
+    /// bridge gets.
     pub fn text(&self) -> String {
         let mut text = String::new();
         if let Some((network, subnet)) = self.v4 {
@@ -55,7 +56,8 @@ impl SubnetEnv {
         text
     }
 
-    /// Replaces the file atomically. A file with the same content is not written, so that its time shows the last change.
+    /// Replaces the file atomically. A file with the same content is not written, so that its time shows the last
+    /// change.
     ///
     /// Unlike `podwire_fs::replace`, this sets mode 0644 whatever the umask is, and flushes the file to disk.
     pub fn write(&self, path: &Path) -> Result<()> {
@@ -142,8 +144,8 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let folder = std::env::temp_dir().join(format!("podwire-subnet-env-{}", std::process::id()));
-        let path = folder.join("run/flannel/subnet.env");
+        let dir = std::env::temp_dir().join(format!("podwire-subnet-env-{}", std::process::id()));
+        let path = dir.join("run/flannel/subnet.env");
         assert_eq!(SubnetEnv::read(&path).unwrap(), None);
         both().write(&path).unwrap();
         assert_eq!(SubnetEnv::read(&path).unwrap(), Some(both()));
@@ -154,7 +156,7 @@ mod tests {
         let before = inode(&path);
         both().write(&path).unwrap();
         assert_eq!(inode(&path), before, "the same again is not written");
-        fs::remove_dir_all(folder).unwrap();
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Several processes share one SQLite file and are killed at random points. No two nodes ever have the same subnet, and a
-//! subnet that a process was assigned stays assigned.
+//! Several processes share one SQLite file and are killed at random points. No two nodes ever have the same subnet, and
+//! a subnet that a process was assigned stays assigned.
 //!
-//! This program is both the test and the processes that it starts, so it has its own `main` instead of the test harness.
+//! This program is both the test and the processes that it starts, so it has its own `main` instead of the test
+//! harness.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -26,8 +27,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// One process: acquires subnets, releases every third, and prints what is done. It prints a release before it begins: a
-/// process that is killed in between may or may not have done it.
+/// One process: acquires subnets, releases every third, and prints what is done. It prints a release before it begins:
+/// a process that is killed in between may or may not have done it.
 fn run_member(path: &Path, member: &str) {
     runtime().block_on(async {
         let store = Embedded::open(path).await.unwrap();
@@ -89,8 +90,8 @@ impl Drop for Members {
     }
 }
 
-fn killed_processes_never_share_a_subnet(folder: &Path) {
-    let path = folder.join("cluster.db");
+fn killed_processes_never_share_a_subnet(dir: &Path) {
+    let path = dir.join("cluster.db");
     runtime().block_on(async { Embedded::open(&path).await.unwrap().set_network(NETWORK).await.unwrap() });
     let (sender, lines) = mpsc::channel();
     let mut members = Members { path: path.clone(), lines, sender, children: Vec::new(), next: 0 };
@@ -166,10 +167,10 @@ fn main() {
             return run_member(Path::new(path), name);
         }
     }
-    let folder = std::env::temp_dir().join(format!("podwire-processes-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let test = std::panic::catch_unwind(|| killed_processes_never_share_a_subnet(&folder));
-    let _ = std::fs::remove_dir_all(&folder);
+    let dir = std::env::temp_dir().join(format!("podwire-processes-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let test = std::panic::catch_unwind(|| killed_processes_never_share_a_subnet(&dir));
+    let _ = std::fs::remove_dir_all(&dir);
     if test.is_err() {
         std::process::exit(101);
     }

@@ -146,8 +146,8 @@ impl EtcdServer {
     }
 }
 
-/// A permit to run a server. At most [`Slot::MAX`] servers of a process run at once: on a busy machine, more of them miss
-/// their own election timeouts.
+/// A permit to run a server. At most [`Slot::MAX`] servers of a process run at once: on a busy machine, more of them
+/// miss their own election timeouts.
 struct Slot;
 
 static USED_SLOTS: Mutex<usize> = Mutex::new(0);

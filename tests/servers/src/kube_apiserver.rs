@@ -1,7 +1,8 @@
 //! A real kube-apiserver with its own etcd.
 //!
-//! Three users exist, each with its name as its token: `admin` may do everything, `podwire` what a test grants, `stranger`
-//! nothing. All methods are synchronous, and may be called from async code too: the servers are other processes.
+//! Three users exist, each with its name as its token: `admin` may do everything, `podwire` what a test grants,
+//! `stranger` nothing. All methods are synchronous, and may be called from async code too: the servers are other
+//! processes.
 
 mod calico;
 
@@ -23,8 +24,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 
-/// The directory with etcd, kube-apiserver and `more` programs, which scripts/kubernetes-binaries builds once and keeps.
-/// The error says why they cannot be built here. The gate (`make test`) builds nothing from Go modules.
+/// The directory with etcd, kube-apiserver and `more` programs, which scripts/kubernetes-binaries builds once and
+/// keeps. The error says why they cannot be built here.
 pub fn kubernetes_programs(more: &[&str]) -> Result<PathBuf, String> {
     if std::env::var_os("PODWIRE_TEST_ALL").is_none() {
         return Err("built from Go modules: make test-all".into());
@@ -188,7 +189,8 @@ impl KubeApiServer {
         self.patch(&format!("{RBAC}/clusterroles/{role}"), &json!({"rules": rules}));
     }
 
-    /// Whether `podwire` has a right: `what` is `resourceAttributes` or `nonResourceAttributes` of a SubjectAccessReview.
+    /// Whether `podwire` has a right: `what` is `resourceAttributes` or `nonResourceAttributes` of a
+    /// SubjectAccessReview.
     pub fn may(&self, what: &str, attributes: Value) -> bool {
         let spec = json!({"user": "podwire", "groups": ["system:authenticated"], what: attributes});
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";

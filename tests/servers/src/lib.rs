@@ -2,7 +2,8 @@
 //!
 //! - [`EtcdServer`]: a real etcd with one member, with or without TLS.
 //! - [`KubeApiServer`]: a real kube-apiserver with its own etcd.
-//! - [`StandInApiServer`]: an in-process imitation of the API server, for faults that a real one does not show on demand.
+//! - [`StandInApiServer`]: an in-process imitation of the API server, for faults that a real one does not show on
+//!   demand.
 //! - [`TcpProxy`]: a connection that a test can cut or slow down.
 //!
 //! Every server listens on free loopback ports, keeps its files in its own temporary directory, and ends when its value

@@ -1,4 +1,5 @@
-//! Adopts addresses that another IPAM has assigned: a running pod keeps its address, and a block records it from then on.
+//! Adopts addresses that another IPAM has assigned: a running pod keeps its address, and a block records it from then
+//! on.
 
 use std::net::IpAddr;
 
@@ -16,7 +17,8 @@ pub enum AdoptOutcome {
 }
 
 impl Allocator<'_> {
-    /// Records that the request's handle has an address. Idempotent. Fails with [`Error::Taken`] if another handle has it.
+    /// Records that the request's handle has an address. Idempotent. Fails with [`Error::Taken`] if another handle has
+    /// it.
     pub fn adopt(&self, rules: &Rules, request: &Request, ip: IpAddr) -> Result<AdoptOutcome, Error> {
         match self.check_adopt(rules, request, ip)? {
             AdoptOutcome::Recorded => self.assign_address(rules, request, ip).map(|_| AdoptOutcome::Recorded),

@@ -10,12 +10,12 @@ use super::{AffinityOwner, Allocator, Block, Error, Record, MAX_RETRIES};
 use crate::{Assigned, Attribute, IpFamily, Pool, Request, Rules, Use};
 
 impl Allocator<'_> {
-    /// Assigns addresses: of the node's own blocks; if those are full, of a new block; if there is none and it is allowed, of
-    /// blocks of other nodes.
+    /// Assigns addresses: of the node's own blocks; if those are full, of a new block; if there is none and it is
+    /// allowed, of blocks of other nodes.
     ///
-    /// An error means that nothing was assigned, or that the store does not answer. In that case [`Allocator::release_handle`]
-    /// finds what was assigned. If there are too few addresses, [`Assigned::shortage`] has the reason. Malformed blocks are
-    /// skipped and reported in [`Assigned::unreadable`].
+    /// An error means that nothing was assigned, or that the store does not answer. In that case
+    /// [`Allocator::release_handle`] finds what was assigned. If there are too few addresses, [`Assigned::shortage`]
+    /// has the reason. Malformed blocks are skipped and reported in [`Assigned::unreadable`].
     pub fn assign(&self, rules: &Rules, request: &Request) -> Result<Assigned, Error> {
         let pools = rules.qualified(request)?;
         let mut progress = Progress { rules, request, holder: request.attribute(), addresses: Vec::new() };
@@ -62,8 +62,8 @@ impl Allocator<'_> {
         Ok(Assigned { addresses: progress.addresses, shortage, unreadable })
     }
 
-    /// Like [`Allocator::assign`], one at a time within this process: two concurrent calls for a node without a block would claim
-    /// one block each.
+    /// Like [`Allocator::assign`], one at a time within this process: two concurrent calls for a node without a block
+    /// would claim one block each.
     pub fn assign_serialized(&self, rules: &Rules, request: &Request) -> Result<Assigned, Error> {
         static LOCK: Mutex<()> = Mutex::new(());
         let _guard = LOCK.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,9 +9,9 @@
 //!   affinity confirmed ◀                     affinity deleted ◀─────────┘
 //! ```
 //!
-//! Each step is a compare-and-swap with the record that was read before, so of two concurrent operations one fails. A release
-//! reads the block *before* the affinity: if the owner confirms its affinity again after that, it also writes the block, and
-//! the release fails.
+//! Each step is a compare-and-swap with the record that was read before, so of two concurrent operations one fails. A
+//! release reads the block *before* the affinity: if the owner confirms its affinity again after that, it also writes
+//! the block, and the release fails.
 
 use ipnet::IpNet;
 
@@ -81,7 +81,8 @@ impl Allocator<'_> {
         self.retry("releasing a block", || self.try_to_release_affinity(owner, cidr, check_empty))
     }
 
-    /// Releases all blocks of an owner that does not exist any more. With `if_empty`, blocks with addresses in use stay.
+    /// Releases all blocks of an owner that does not exist any more. With `if_empty`, blocks with addresses in use
+    /// stay.
     pub fn release_all_affinities(&self, owner: &AffinityOwner, if_empty: bool) -> Result<(), Error> {
         let blocks = self.blocks()?.into_iter().flatten();
         let named = blocks.filter(|block| block.owner().as_ref() == Some(owner)).map(|block| block.cidr());
@@ -147,7 +148,8 @@ impl Allocator<'_> {
         Ok(Some(()))
     }
 
-    /// Deletes an affinity whose block does not exist or has another owner. `false` if that has changed since it was read.
+    /// Deletes an affinity whose block does not exist or has another owner. `false` if that has changed since it was
+    /// read.
     fn drop_stale_affinity(&self, affinity: Option<Record<Affinity>>, cidr: IpNet) -> Result<bool, Error> {
         let Some(affinity) = affinity else {
             return Ok(true);

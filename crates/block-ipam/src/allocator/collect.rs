@@ -21,8 +21,8 @@ pub struct CollectReport {
 }
 
 impl Allocator<'_> {
-    /// Releases confirmed garbage. `is_gone` checks each holder again before its addresses are released. Errors about single
-    /// records are collected; an unavailable store ends the run.
+    /// Releases confirmed garbage. `is_gone` checks each holder again before its addresses are released. Errors about
+    /// single records are collected; an unavailable store ends the run.
     pub fn collect(
         &self,
         rules: &Rules,
@@ -66,9 +66,9 @@ impl Allocator<'_> {
         Ok(collected)
     }
 
-    /// Deletes the object of a node that does not exist in Kubernetes, if no address names the node any more: containers that are
-    /// not pods may still run. Otherwise it removes the tunnel addresses, which were released. Returns whether the object was
-    /// deleted.
+    /// Deletes the object of a node that does not exist in Kubernetes, if no address names the node any more:
+    /// containers that are not pods may still run. Otherwise it removes the tunnel addresses, which were released.
+    /// Returns whether the object was deleted.
     pub fn delete_node_object(&self, name: &str, kubernetes_name: &str) -> Result<bool, Error> {
         let names_node = |block: Block| {
             let mut nodes = block.allocations().filter_map(|one| one.attribute.secondary.get("node"));

@@ -1,8 +1,9 @@
 //! The counts of handles.
 //!
-//! A count is increased before a block is written and decreased after, so that a crash in between leaves a count that is too
-//! high. To correct a count that is too high, two writes are needed in this order: the block (which fails every concurrent
-//! assignment that has increased the count but not written the block yet), then the handle as it was read before that.
+//! A count is increased before a block is written and decreased after, so that a crash in between leaves a count that
+//! is too high. To correct a count that is too high, two writes are needed in this order: the block (which fails every
+//! concurrent assignment that has increased the count but not written the block yet), then the handle as it was read
+//! before that.
 
 use ipnet::IpNet;
 
@@ -34,8 +35,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// Decreases a count because the block was not written. If the handle has changed meanwhile, the count stays too high,
-    /// which does no harm.
+    /// Decreases a count because the block was not written. If the handle has changed meanwhile, the count stays too
+    /// high, which does no harm.
     pub(super) fn undo_increase(
         &self,
         mut handle: Record<Handle>,
@@ -49,8 +50,8 @@ impl Allocator<'_> {
         }
     }
 
-    /// Decreases a handle's count to the number of addresses in the block. `before` is the handle as it was read before the last
-    /// write of the block, and `held` is the number of addresses after that write.
+    /// Decreases a handle's count to the number of addresses in the block. `before` is the handle as it was read before
+    /// the last write of the block, and `held` is the number of addresses after that write.
     pub(super) fn decrease_count(
         &self,
         id: &str,

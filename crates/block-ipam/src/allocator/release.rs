@@ -39,7 +39,8 @@ impl Allocator<'_> {
         Ok(ips)
     }
 
-    /// Releases all addresses of a handle, and deletes the handle. Idempotent. It also cleans up an interrupted assignment.
+    /// Releases all addresses of a handle, and deletes the handle. Idempotent. It also cleans up an interrupted
+    /// assignment.
     pub fn release_handle(&self, rules: &Rules, id: &str) -> Result<Vec<IpAddr>, Error> {
         let mut released = BTreeSet::new();
         self.retry("releasing by handle", || {
@@ -56,8 +57,8 @@ impl Allocator<'_> {
         Ok(released.into_iter().collect())
     }
 
-    /// Frees a handle's addresses in a block. The block is written even if there are none: that fails a concurrent assignment
-    /// that has increased the count and has not written the block yet.
+    /// Frees a handle's addresses in a block. The block is written even if there are none: that fails a concurrent
+    /// assignment that has increased the count and has not written the block yet.
     fn release_in_block(&self, rules: &Rules, cidr: IpNet, id: &str) -> Result<Vec<IpAddr>, Error> {
         self.retry("releasing by handle", || {
             let Some(mut block) = self.block(cidr)? else {
@@ -69,8 +70,8 @@ impl Allocator<'_> {
         })
     }
 
-    /// Releases addresses, and returns those that were not in use. If an expectation does not hold, no address of its block is
-    /// released.
+    /// Releases addresses, and returns those that were not in use. If an expectation does not hold, no address of its
+    /// block is released.
     pub fn release(&self, rules: &Rules, releases: &[Release]) -> Result<Vec<IpAddr>, Error> {
         let mut by_block: BTreeMap<Option<IpNet>, Vec<&Release>> = BTreeMap::new();
         for release in releases {

@@ -1,8 +1,8 @@
 //! Finds a free block.
 //!
-//! Usually there is one that does not exist yet, and the keys of all blocks are enough to find it: a thousand nodes have 20 MB
-//! of blocks and 50 KB of keys. Only if there is none, the blocks are read, to find an own block without an affinity or an
-//! empty one to reclaim.
+//! Usually there is one that does not exist yet, and the keys of all blocks are enough to find it: a thousand nodes
+//! have 20 MB of blocks and 50 KB of keys. Only if there is none, the blocks are read, to find an own block without an
+//! affinity or an empty one to reclaim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,8 @@ impl Allocator<'_> {
         Ok(None)
     }
 
-    /// The first block in the node's order that does not exist. The walk ends at the first free block, so its length depends on
-    /// how many blocks are taken.
+    /// The first block in the node's order that does not exist. The walk ends at the first free block, so its length
+    /// depends on how many blocks are taken.
     fn first_absent(
         &self,
         rules: &Rules,

@@ -40,8 +40,8 @@ impl Allocator<'_> {
         Ok(written)
     }
 
-    /// Releases all addresses and deletes all handles for which `is_alive` is false. Addresses are found in the blocks, and are
-    /// released only if they have not been assigned again since. Errors about single records are collected.
+    /// Releases all addresses and deletes all handles for which `is_alive` is false. Addresses are found in the blocks,
+    /// and are released only if they have not been assigned again since. Errors about single records are collected.
     ///
     /// `is_alive` must be true for containers that are being started.
     pub fn sweep(&self, rules: &Rules, is_alive: impl Fn(&str) -> bool) -> Result<SweepReport, Error> {

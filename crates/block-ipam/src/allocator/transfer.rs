@@ -1,9 +1,9 @@
 //! The warm pool: addresses that a node holds before their pods start.
 //!
 //! A node's agent assigns itself some addresses in advance with [`Allocator::assign`], under its own handle
-//! ([`Handle::for_warm_pool`](crate::Handle)). For all other nodes, Calico's included, they are in use. A pod then gets one
-//! without a request to the store, and the agent transfers it afterwards from the warm pool's handle to the pod's. A transfer
-//! is idempotent: an agent that was restarted may repeat it.
+//! ([`Handle::for_warm_pool`](crate::Handle)). For all other nodes, Calico's included, they are in use. A pod then gets
+//! one without a request to the store, and the agent transfers it afterwards from the warm pool's handle to the pod's.
+//! A transfer is idempotent: an agent that was restarted may repeat it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -104,8 +104,8 @@ impl Allocator<'_> {
         Ok(Some(refused))
     }
 
-    /// 1. Increases the counts of the new handles. 2. Writes the block. 3. Decreases the count of the warm pool. So every handle
-    /// counts all of its addresses at every moment.
+    /// 1. Increases the counts of the new handles. 2. Writes the block. 3. Decreases the count of the warm pool. So
+    ///    every handle counts all of its addresses at every moment.
     fn write_transfers(
         &self,
         warm_pool: &str,
@@ -127,8 +127,8 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Increases a count to `needed`, and by one if it is that high already from an earlier attempt: the handle must be written
-    /// with a change, to fail a concurrent decrease.
+    /// Increases a count to `needed`, and by one if it is that high already from an earlier attempt: the handle must be
+    /// written with a change, to fail a concurrent decrease.
     fn raise_count(&self, id: &str, block: IpNet, needed: usize) -> Result<Record<Handle>, Error> {
         self.retry("increasing the count of a handle", || match self.handle(id)? {
             None => self.increase_count(id, block, needed).map(Some),
@@ -142,8 +142,8 @@ impl Allocator<'_> {
     }
 }
 
-/// Removes the transfers that a malformed record affects: those of that handle, or all if it is the block or the warm pool's
-/// handle.
+/// Removes the transfers that a malformed record affects: those of that handle, or all if it is the block or the warm
+/// pool's handle.
 fn take_affected<'a>(transfers: &mut Vec<&'a Transfer>, error: &Error) -> Vec<&'a Transfer> {
     let is_affected = |transfer: &&Transfer| matches!(error, Error::Malformed { key, .. } if *key == key::handle(&transfer.handle));
     let (affected, rest): (Vec<_>, Vec<_>) = transfers.drain(..).partition(is_affected);
@@ -170,7 +170,8 @@ enum TransferStep {
 }
 
 impl Block {
-    /// Transfers an address of the handle `from`. A free address, of a warm pool that was released by hand, is assigned.
+    /// Transfers an address of the handle `from`. A free address, of a warm pool that was released by hand, is
+    /// assigned.
     fn transfer(&mut self, ip: IpAddr, from: &str, to: &Attribute) -> TransferStep {
         let holder = self.allocation(ip).map(|allocation| allocation.attribute.handle().map(str::to_owned));
         match holder {

@@ -1,7 +1,7 @@
 //! Entries of a store, their revisions, and the errors of a store.
 
-/// The state of a key: opaque, and never used twice for one key, not even after the key was deleted. (A write that changes
-/// nothing may keep the revision: the Kubernetes API does.)
+/// The state of a key: opaque, and never used twice for one key, not even after the key was deleted. (A write that
+/// changes nothing may keep the revision: the Kubernetes API does.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 

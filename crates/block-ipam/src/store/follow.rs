@@ -16,8 +16,8 @@ pub enum Change {
 
 /// A subscription to changes.
 pub trait Follow: Send {
-    /// Waits for changes, at most for `timeout`; `None` if there were none. The first result has all existing keys, even if
-    /// there are none. After an error it can be called again, and returns the changes that were missed.
+    /// Waits for changes, at most for `timeout`; `None` if there were none. The first result has all existing keys,
+    /// even if there are none. After an error it can be called again, and returns the changes that were missed.
     fn wait(&mut self, timeout: Duration) -> Result<Option<Vec<Change>>, StoreError>;
 }
 

@@ -244,7 +244,8 @@ fn a_release_by_address_is_late() {
                     done => done.map(drop),
                 }
             },
-            // Meanwhile the runtime deletes it too, and the address goes to another container, and to one with the same name.
+            // Meanwhile the runtime deletes it too, and the address goes to another container, and to one with the same
+            // name.
             |allocator, rules, diary| {
                 del(allocator, rules, diary, "net.a")?;
                 add(allocator, rules, diary, "node2", "net.a")
@@ -323,7 +324,8 @@ fn a_transfer_while_another_node_borrows_and_the_pod_stops() {
     });
 }
 
-/// An agent was killed. Its last writes are still in flight when the new agent repeats them and the runtime deletes the pod.
+/// An agent was killed. Its last writes are still in flight when the new agent repeats them and the runtime deletes the
+/// pod.
 #[test]
 fn a_transfer_is_repeated() {
     explore(Scenario {

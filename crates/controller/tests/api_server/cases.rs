@@ -148,7 +148,7 @@ async fn invalid_cidrs_are_reported_and_do_not_block_other_nodes(cluster: &mut C
     cluster.create("services", &["10.1.3.0/24"]).await;
     cluster.create("dual", &["10.1.200.0/24", "fd00:7::/64"]).await;
     cluster.create("garbage", &["10.1.77.0/24"]).await;
-    // No API cluster lets anybody write this, but an etcd that was mended by hand may have it.
+    // The API server rejects this, but an etcd that was edited by hand may have it.
     let (mut etcd, key) = (cluster.server.etcd().client().await, "/registry/minions/garbage");
     let there = etcd.get(key, None).await.unwrap().kvs()[0].value_str().unwrap().to_owned();
     etcd.put(key, there.replace("10.1.77.0/24", "10.1.77.0/99"), None).await.unwrap();
@@ -265,7 +265,8 @@ async fn a_suspended_leader_writes_nothing_after_it_resumes(cluster: &mut Cluste
         let writes = count();
         one.signal("STOP");
         cluster.create_all(&names(round, 10)).await;
-        // The lease ends, and a holder that writes nothing takes it: every write from now on would be this controller's.
+        // The lease ends, and a holder that writes nothing takes it: every write from now on would be this
+        // controller's.
         tokio::time::sleep(LEASE).await;
         cluster.set_leader("another").await;
         one.signal("CONT");

@@ -30,7 +30,8 @@ fn leak_collection(url: String) -> LeakCollection {
     LeakCollection { open: Arc::new(open), grace: GRACE }
 }
 
-/// Runs a controller. Arguments: name, kubeconfig, cluster CIDR, service range, health port, and the URL of the block store or "".
+/// Runs a controller. Arguments: name, kubeconfig, cluster CIDR, service range, health port, and the URL of the block
+/// store or "".
 pub fn main(args: &[String]) {
     let [name, kubeconfig, cluster, services, port, store] = args else { panic!("{args:?}") };
     tracing_subscriber::fmt().with_ansi(false).init();

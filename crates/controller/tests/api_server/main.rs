@@ -1,8 +1,8 @@
 //! Controllers against a real kube-apiserver with a real etcd: no two nodes get the same pod CIDR, whatever happens.
 //!
-//! The API server starts once, with the rights for the controller that docs/controller.md lists, and every case begins without
-//! nodes. This program is both the test and the controllers that it starts and kills, so it has its own `main` instead of
-//! the test harness. Arguments select cases by their names.
+//! The API server starts once, with the rights for the controller that docs/controller.md lists, and every case begins
+//! without nodes. This program is both the test and the controllers that it starts and kills, so it has its own `main`
+//! instead of the test harness. Arguments select cases by their names.
 
 mod blocks;
 mod cases;

@@ -4,7 +4,7 @@ fn key(text: &str) -> Key {
     Key::parse(text).unwrap()
 }
 
-/// The object of a value, without what the server adds.
+/// Converts a value to an object.
 fn object(text: &str, group: ApiGroup, value: &str) -> Value {
     let mut object = json!({ "metadata": {} });
     fill(&key(text), group, value.as_bytes(), &mut object).unwrap();
@@ -48,15 +48,15 @@ fn a_block_is_calicos_object() {
 }
 
 #[test]
-fn a_block_of_nobody_has_no_affinity() {
+fn a_block_without_an_owner_has_no_affinity() {
     let text = r#"{"cidr":"10.244.1.0/32","affinity":null,"allocations":[null],"unallocated":[0],"attributes":[],"sequenceNumber":1,"sequenceNumberForAllocation":{},"deleted":false}"#;
     let made = object("/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-32", ApiGroup::V1, text);
-    assert!(made["spec"].get("affinity").is_none(), "the API server takes no null for a text");
+    assert!(made["spec"].get("affinity").is_none(), "the API server rejects null for a string");
     assert_eq!(back(Kind::Block, made), text);
 }
 
 #[test]
-fn an_affinitys_mark_is_a_text_in_the_older_group() {
+fn an_affinitys_mark_is_a_string_in_the_older_group() {
     let (key, value) =
         ("/calico/ipam/v2/host/node1/ipv4/block/10.244.1.0-26", r#"{"state":"pending","deleted":false}"#);
     let labels = json!({
@@ -88,7 +88,7 @@ fn an_affinitys_mark_is_a_text_in_the_older_group() {
 }
 
 #[test]
-fn affinities_of_others_and_of_an_old_calico_are_read() {
+fn affinities_of_virtual_owners_and_of_an_old_calico_are_converted() {
     let balancer = "/calico/ipam/v2/virtual/load-balancer/ipv6/block/fd00::40-122";
     let made = object(balancer, ApiGroup::V1, "");
     assert_eq!((&made["spec"]["type"], &made["spec"]["state"]), (&json!("virtual"), &json!("confirmed")));
@@ -102,7 +102,7 @@ fn affinities_of_others_and_of_an_old_calico_are_read() {
 }
 
 #[test]
-fn a_handle_keeps_its_case_in_its_id_only() {
+fn only_the_id_of_a_handle_keeps_its_case() {
     let (key, value) = (
         "/calico/ipam/v2/handle/k8s-pod-network.AbC",
         r#"{"block":{"10.244.1.0/26":1},"deleted":false,"later":[]}"#,
@@ -121,7 +121,7 @@ fn a_handle_keeps_its_case_in_its_id_only() {
 }
 
 #[test]
-fn the_settings_are_spelled_in_two_ways() {
+fn the_configuration_has_other_names_in_objects() {
     let value = r#"{"strict_affinity":true,"maxBlocksPerHost":4,"kubeVirtVMAddressPersistence":"Enabled","ipCooldownSeconds":30,"later":1}"#;
     for (group, kind) in [(ApiGroup::V1, "IPAMConfig"), (ApiGroup::V3, "IPAMConfiguration")] {
         let made = object("/calico/ipam/v2/config", group, value);
@@ -138,11 +138,11 @@ fn the_settings_are_spelled_in_two_ways() {
         assert_eq!(back(Kind::Config, made), value);
     }
     let other = json!({"metadata": {"name": "other"}, "spec": {}});
-    assert_eq!(key_of(Kind::Config, &other), None, "only one object holds settings");
+    assert_eq!(key_of(Kind::Config, &other), None, "only one object is the configuration");
 }
 
 #[test]
-fn a_pool_is_an_object_already() {
+fn a_pool_is_the_same_object() {
     let key = "/calico/resources/v3/projectcalico.org/ippools/pods";
     let value = r#"{"kind":"IPPool","apiVersion":"projectcalico.org/v3","metadata":{"name":"pods","labels":{"a":"b"}},"spec":{"cidr":"10.244.0.0/16","new":1}}"#;
     let mut made = object(key, ApiGroup::V1, value);
@@ -150,13 +150,13 @@ fn a_pool_is_an_object_already() {
     assert_eq!(back(Kind::Pool, made.clone()), value);
     made["metadata"]["resourceVersion"] = json!("7");
     made["metadata"]["managedFields"] = json!([]);
-    assert_eq!(back(Kind::Pool, made.clone()), value, "what belongs to the API server stays there");
+    assert_eq!(back(Kind::Pool, made.clone()), value, "metadata of the API server are removed");
     fill(&super::Key::parse(key).unwrap(), ApiGroup::V1, value.as_bytes(), &mut made).unwrap();
-    assert_eq!(made["metadata"]["resourceVersion"], "7", "a write is of the version that was read");
+    assert_eq!(made["metadata"]["resourceVersion"], "7", "a write has the version that was read");
 }
 
 #[test]
-fn a_nodes_labels_are_kubernetes_and_calicos() {
+fn a_node_has_labels_of_kubernetes_and_calico() {
     let object = json!({
         "metadata": {
             "name": "node1", "uid": "1", "labels": {"zone": "west"},
@@ -166,7 +166,7 @@ fn a_nodes_labels_are_kubernetes_and_calicos() {
     });
     let value: Value = serde_json::from_slice(&node(&object)).unwrap();
     assert_eq!(value["metadata"]["labels"], json!({"zone": "west", "rack": "7"}));
-    // A node may write nonsense there. It is a node nevertheless.
+    // An invalid annotation does not hide the node.
     let annotations =
         json!({"projectcalico.org/labels": "rack7", "projectcalico.org/IPv4Address": "192.0.2.1/24"});
     let odd = json!({"metadata": {"name": "node1", "labels": {"zone": "west"}, "annotations": annotations}});
@@ -176,7 +176,7 @@ fn a_nodes_labels_are_kubernetes_and_calicos() {
 }
 
 #[test]
-fn an_object_that_makes_no_sense_has_a_key_that_speaks_of_nothing() {
+fn a_malformed_object_has_a_key_that_does_not_parse() {
     let odd = json!({"metadata": {"name": "odd"}, "spec": {"cidr": "none"}});
     let key = key_of(Kind::Block, &odd).unwrap();
     assert_eq!((key.as_str(), Key::parse(&key)), ("/calico/ipam/v2/assignment/odd", None));

@@ -1,4 +1,4 @@
-//! What is asked. Each case leaves no records.
+//! The cases. Each leaves no records.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,25 +22,26 @@ macro_rules! cases {
 }
 
 cases![
-    the_older_group_does_what_every_store_must,
-    the_newer_group_does_what_every_store_must,
-    what_is_written_is_what_calico_writes,
-    objects_that_calico_has_made_are_gone_on_with,
-    a_marked_object_is_not_there_and_can_be_made_anew,
-    claims_without_labels_are_found_and_get_some,
-    what_others_put_on_an_object_stays,
-    a_long_list_comes_in_pages,
+    the_older_group_passes_the_suite,
+    the_newer_group_passes_the_suite,
+    records_are_written_as_calico_writes_them,
+    objects_of_calico_are_continued,
+    a_marked_object_is_deleted_and_can_be_created_again,
+    affinities_without_labels_are_found_and_get_labels,
+    labels_and_annotations_of_others_stay,
+    a_long_list_is_read_in_pages,
     a_pod_costs_few_requests,
-    a_claim_reads_no_block_of_others,
-    an_object_that_makes_no_sense_stops_nobody,
-    a_node_has_the_labels_that_kubernetes_gave_it,
-    where_a_node_is_met_stands_in_its_annotations_and_is_heard_of,
-    what_is_refused_is_told_in_the_servers_words,
-    a_setting_that_the_server_drops_is_told,
-    an_endpoint_is_what_its_pod_says_of_itself,
-    a_nodes_pods_are_known_without_asking,
-    a_pod_that_is_not_known_is_read,
-    a_server_that_is_gone_is_told_and_found_again,
+    a_claim_reads_no_block_of_other_nodes,
+    a_malformed_object_does_not_block_others,
+    a_node_has_its_kubernetes_labels,
+    a_nodes_address_is_in_its_annotations_and_is_followed,
+    refusals_have_the_servers_message,
+    a_dropped_setting_is_reported,
+    an_expired_token_is_recovered,
+    an_endpoint_is_read_from_its_pod,
+    a_nodes_pods_are_known_without_requests,
+    an_unknown_pod_is_read,
+    an_outage_is_reported_and_recovered,
 ];
 
 const BLOCK: &str = "/calico/ipam/v2/assignment/ipv4/block/10.244.1.0-30";
@@ -74,7 +75,7 @@ fn plain(mut object: Value) -> Value {
     object
 }
 
-pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut KubeApiServer) {
+pub fn the_newer_group_is_used_only_without_the_older(server: &mut KubeApiServer) {
     let found = |server: &KubeApiServer| {
         let user: &Path = &server.kubeconfig("podwire");
         KubernetesStore::connect(Some(user), None).map(|store| store.group())
@@ -82,20 +83,20 @@ pub fn the_newer_group_is_taken_only_if_the_older_is_not_there(server: &mut Kube
     let error = found(server).unwrap_err().to_string();
     assert!(error.contains("neither in crd.projectcalico.org/v1 nor in projectcalico.org/v3"), "{error}");
     server.define_calico_resources(ApiGroup::V3.name());
-    server.until("the newer group is told of", || found(server) == Ok(ApiGroup::V3));
+    server.until("the newer group is discovered", || found(server) == Ok(ApiGroup::V3));
     server.define_calico_resources(ApiGroup::V1.name());
-    server.until("the older group is told of", || found(server) == Ok(ApiGroup::V1));
+    server.until("the older group is discovered", || found(server) == Ok(ApiGroup::V1));
 }
 
-fn the_older_group_does_what_every_store_must(server: &mut KubeApiServer) {
+fn the_older_group_passes_the_suite(server: &mut KubeApiServer) {
     podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V1)));
 }
 
-fn the_newer_group_does_what_every_store_must(server: &mut KubeApiServer) {
+fn the_newer_group_passes_the_suite(server: &mut KubeApiServer) {
     podwire_block_ipam::conformance::run_on_records(&|| Box::new(open(server, ApiGroup::V3)));
 }
 
-fn what_is_written_is_what_calico_writes(server: &mut KubeApiServer) {
+fn records_are_written_as_calico_writes_them(server: &mut KubeApiServer) {
     for group in [ApiGroup::V1, ApiGroup::V3] {
         let store = open(server, group);
         let allocator = Allocator::new(&store, now);
@@ -209,7 +210,7 @@ fn calicos_objects(server: &KubeApiServer, group: ApiGroup, deleted: &Value) {
     make("ipamhandles", "IPAMHandle", annotated("k8s-pod-network.old"), spec);
 }
 
-fn objects_that_calico_has_made_are_gone_on_with(server: &mut KubeApiServer) {
+fn objects_of_calico_are_continued(server: &mut KubeApiServer) {
     for (group, deleted) in [(ApiGroup::V1, json!("false")), (ApiGroup::V3, json!(false))] {
         calicos_objects(server, group, &deleted);
         let store = open(server, group);
@@ -253,7 +254,7 @@ fn objects_that_calico_has_made_are_gone_on_with(server: &mut KubeApiServer) {
 }
 
 /// A writer has died between the mark and the removal.
-fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut KubeApiServer) {
+fn a_marked_object_is_deleted_and_can_be_created_again(server: &mut KubeApiServer) {
     let marks = [(ApiGroup::V1, json!("false"), json!("true")), (ApiGroup::V3, json!(false), json!(true))];
     for (group, unmarked, marked) in marks {
         for (key, object) in [
@@ -287,13 +288,13 @@ fn a_marked_object_is_not_there_and_can_be_made_anew(server: &mut KubeApiServer)
 
             leave();
             assert_eq!(store.get(key).unwrap(), None);
-            assert!(!is_there(), "whoever finds a mark removes the object");
+            assert!(!is_there(), "a client that finds a mark removes the object");
             empty(&store);
         }
     }
 }
 
-fn claims_without_labels_are_found_and_get_some(server: &mut KubeApiServer) {
+fn affinities_without_labels_are_found_and_get_labels(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let old = json!({
         "apiVersion": "crd.projectcalico.org/v1", "kind": "BlockAffinity", "metadata": {"name": "node1-10-244-1-0-30"},
@@ -312,7 +313,7 @@ fn claims_without_labels_are_found_and_get_some(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn what_others_put_on_an_object_stays(server: &mut KubeApiServer) {
+fn labels_and_annotations_of_others_stay(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let value = |count: usize| format!(r#"{{"block":{{"10.244.1.0/30":{count}}},"deleted":false}}"#);
     store.create(HANDLE, value(1).as_bytes()).unwrap();
@@ -338,7 +339,7 @@ fn what_others_put_on_an_object_stays(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn a_long_list_comes_in_pages(server: &mut KubeApiServer) {
+fn a_long_list_is_read_in_pages(server: &mut KubeApiServer) {
     const COUNT: usize = 505;
     let store = open(server, ApiGroup::V1);
     let key = |number: usize| format!("/calico/ipam/v2/handle/net.{number:04}");
@@ -351,7 +352,8 @@ fn a_long_list_comes_in_pages(server: &mut KubeApiServer) {
     server.request("DELETE", &path(ApiGroup::V1, "ipamhandles"), None).unwrap();
 }
 
-/// On a block that the node has: what is read for a write is not read again, and nobody else's claims are listed.
+/// On a block that the node has: an object that was read for a write is not read again, and affinities of other nodes
+/// are not listed.
 fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let allocator = Allocator::new(&store, now);
@@ -364,11 +366,11 @@ fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
     let counted = |act: &dyn Fn()| -> Vec<String> {
         let before = server.calico_requests();
         act();
-        let news = server.calico_requests().into_iter().filter_map(|(name, count)| {
+        let new = server.calico_requests().into_iter().filter_map(|(name, count)| {
             let new = count - before.get(&name).copied().unwrap_or(0);
             (new > 0).then(|| format!("{new} {name}"))
         });
-        news.collect()
+        new.collect()
     };
     let reads = ["1 GET blockaffinities", "1 GET ipamblocks", "1 GET ipamhandles", "2 LIST blockaffinities"];
     assert_eq!(
@@ -388,7 +390,7 @@ fn a_pod_costs_few_requests(server: &mut KubeApiServer) {
 }
 
 /// Of all blocks only metadata are listed, and a marked one does no harm.
-fn a_claim_reads_no_block_of_others(server: &mut KubeApiServer) {
+fn a_claim_reads_no_block_of_other_nodes(server: &mut KubeApiServer) {
     for group in [ApiGroup::V1, ApiGroup::V3] {
         let store = open(server, group);
         let allocator = Allocator::new(&store, now);
@@ -412,7 +414,55 @@ fn a_claim_reads_no_block_of_others(server: &mut KubeApiServer) {
     }
 }
 
-fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut KubeApiServer) {
+/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and
+/// go; with a new token in the same file all is made up for.
+fn an_expired_token_is_recovered(server: &mut KubeApiServer) {
+    let store = open(server, ApiGroup::V1);
+    Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
+    let good = std::fs::read_to_string(server.kubeconfig("podwire")).unwrap();
+    let folder = std::env::temp_dir().join(format!("podwire-token-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let kubeconfig = folder.join("kubeconfig");
+    std::fs::write(&kubeconfig, good.replace(r#""token":"podwire""#, r#""token":"expired""#)).unwrap();
+    let file = kubeconfig.clone();
+    let opener = move || {
+        let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
+        Ok(Box::new(store) as Box<dyn Store>)
+    };
+    let settings = podwire_steward::Settings { node: "node1".into(), stock: 2 };
+    let steward = podwire_steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
+    let wish = podwire_agent_ipc::blocks::Wish {
+        v4: Some(Vec::new()),
+        ..podwire_agent_ipc::blocks::Wish::default()
+    };
+    let pod = |container: &str| podwire_agent_ipc::Owner {
+        network: "net".into(),
+        container: container.into(),
+        ifname: "eth0".into(),
+    };
+    server.until("the reason is reported", || {
+        let error = steward.assign(&pod("a"), &wish, std::time::Duration::from_millis(300)).unwrap_err();
+        assert_eq!(error.code(), 11, "{error}");
+        error.to_string().contains("Unauthorized")
+    });
+    steward.release(&pod("a"), None).unwrap();
+    std::fs::write(&kubeconfig, &good).unwrap();
+    let given = steward.assign(&pod("b"), &wish, std::time::Duration::from_secs(60)).unwrap();
+    let holds = || Allocator::new(&store, now).addresses_of("net.b");
+    server.until("the server knows", || holds() == Ok(vec![given[0].addr()]));
+    steward.release(&pod("b"), None).unwrap();
+    server.until("and that it is gone", || holds() == Ok(vec![]) && steward.state().stock > 0);
+    let _ = std::fs::remove_dir_all(&folder);
+    // The steward lives on until the test ends, and may be at work. Without a pool it has nothing to do.
+    server.until("nothing is left", || {
+        for entry in store.list("").unwrap() {
+            let _ = store.delete(&entry.key, entry.revision);
+        }
+        store.list("").unwrap().is_empty()
+    });
+}
+
+fn a_node_has_its_kubernetes_labels(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     assert!(Rules::node_labels(&store, "node1").unwrap().is_empty());
     let node = json!({"metadata": {
@@ -424,23 +474,23 @@ fn a_node_has_the_labels_that_kubernetes_gave_it(server: &mut KubeApiServer) {
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
-fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut KubeApiServer) {
+fn a_nodes_address_is_in_its_annotations_and_is_followed(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
-    let patience = Duration::from_secs(30);
+    let timeout = Duration::from_secs(30);
     let roots = [key::NODES, key::BGP[1]];
     let mut follow = store.follow(&roots).unwrap();
     // Of peers there is no definition on this server: there are none.
-    assert_eq!(follow.wait(patience).unwrap(), Some(Vec::new()));
+    assert_eq!(follow.wait(timeout).unwrap(), Some(Vec::new()));
     let node = json!({"metadata": {"name": "node1", "annotations": {"theirs": "stays"}}});
     server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let (address, end) = ("192.168.0.7/24".parse().unwrap(), "10.244.1.1".parse().ok());
     let vxlan = Tunnel::Vxlan(IpFamily::V4);
-    let told = |node: &mut Node| {
+    let register = |node: &mut Node| {
         node.set_address(address);
         node.set_tunnel(vxlan, end);
     };
-    assert!(Node::update(&store, "node1", told).unwrap());
-    assert!(!Node::update(&store, "node1", told).unwrap(), "nothing is written for nothing");
+    assert!(Node::update(&store, "node1", register).unwrap());
+    assert!(!Node::update(&store, "node1", register).unwrap(), "an unchanged object is not written");
     let annotations =
         server.request("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     let wanted = json!({
@@ -448,13 +498,13 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Ku
         "projectcalico.org/IPv4VXLANTunnelAddr": "10.244.1.1",
     });
     assert_eq!(annotations, wanted);
-    let until = Instant::now() + patience;
-    let mut heard = None;
-    while heard != Some(address) {
-        assert!(Instant::now() < until, "it is heard of");
-        for change in follow.wait(patience).unwrap().unwrap_or_default() {
+    let until = Instant::now() + timeout;
+    let mut reported = None;
+    while reported != Some(address) {
+        assert!(Instant::now() < until, "the address is reported");
+        for change in follow.wait(timeout).unwrap().unwrap_or_default() {
             let Change::Put(entry) = change else { continue };
-            heard = Node::parse(&entry.key, &entry.value).unwrap().address(IpFamily::V4);
+            reported = Node::parse(&entry.key, &entry.value).unwrap().address(IpFamily::V4);
         }
     }
     assert_eq!(store.list(key::NODES).unwrap().len(), 1);
@@ -463,14 +513,14 @@ fn where_a_node_is_met_stands_in_its_annotations_and_is_heard_of(server: &mut Ku
         server.request("GET", "/api/v1/nodes/node1", None).unwrap()["metadata"]["annotations"].clone();
     assert_eq!(annotations.get("projectcalico.org/IPv4VXLANTunnelAddr"), None);
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let gone = Change::Deleted(Node::key("node1"));
-    while !follow.wait(patience).unwrap().unwrap_or_default().contains(&gone) {
+    while !follow.wait(timeout).unwrap().unwrap_or_default().contains(&gone) {
         assert!(Instant::now() < until, "it is gone");
     }
 }
 
-fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
+fn a_malformed_object_does_not_block_others(server: &mut KubeApiServer) {
     calicos_objects(server, ApiGroup::V1, &json!("false"));
     let make = |name: &str, spec: Option<Value>| {
         let mut object = json!({
@@ -494,7 +544,7 @@ fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
         allocator.check(&rules).unwrap().problems.iter().map(ToString::to_string).collect();
     for named in ["assignment/empty", "assignment/nowhere", "block/10.244.9.0-32"] {
         assert!(
-            problems.iter().any(|text| text.contains(named) && text.contains("makes no sense")),
+            problems.iter().any(|text| text.contains(named) && text.contains("is malformed")),
             "{problems:?}"
         );
     }
@@ -507,7 +557,7 @@ fn an_object_that_makes_no_sense_stops_nobody(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn what_is_refused_is_told_in_the_servers_words(server: &mut KubeApiServer) {
+fn refusals_have_the_servers_message(server: &mut KubeApiServer) {
     let stranger =
         KubernetesStore::connect(Some(&server.kubeconfig("stranger")), Some(ApiGroup::V1)).unwrap();
     let error = stranger.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap_err();
@@ -525,13 +575,13 @@ fn what_is_refused_is_told_in_the_servers_words(server: &mut KubeApiServer) {
     let error = store.create(BLOCK, br#"{"cidr":7}"#).unwrap_err().to_string();
     assert!(error.contains("spec.cidr: Invalid value") && error.contains("(422)"), "{error}");
     let error = store.create("/calico/ipam/v2/handle/a_b", br#"{"block":{}}"#).unwrap_err().to_string();
-    assert!(error.contains("\"a_b\" cannot be the name of an object"), "{error}");
+    assert!(error.contains("\"a_b\" is not a valid name of a Kubernetes object"), "{error}");
     assert_eq!(store.get("/calico/ipam/v2/handle/a/b?c"), Ok(None), "there can be none");
     let error = store.get("/a").unwrap_err().to_string();
-    assert!(error.contains("no custom resource holds such a key"), "{error}");
+    assert!(error.contains("no custom resource has such a key"), "{error}");
 }
 
-fn a_setting_that_the_server_drops_is_told(server: &mut KubeApiServer) {
+fn a_dropped_setting_is_reported(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let allocator = Allocator::new(&store, now);
     for verb in ["create", "update"] {
@@ -540,13 +590,13 @@ fn a_setting_that_the_server_drops_is_told(server: &mut KubeApiServer) {
             error.contains(&format!("cannot {verb} /calico/ipam/v2/config: it was written, but")),
             "{error}"
         );
-        assert!(error.contains("ipamconfigs/default cannot hold ipCooldownSeconds: "), "{error}");
+        assert!(error.contains("ipamconfigs/default lost ipCooldownSeconds: "), "{error}");
     }
     assert!(allocator.configure(|config| config.strict_affinity = true).is_ok());
     empty(&store);
 }
 
-fn a_server_that_is_gone_is_told_and_found_again(server: &mut KubeApiServer) {
+fn an_outage_is_reported_and_recovered(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     store.create(HANDLE, br#"{"block":{},"deleted":false}"#).unwrap();
     server.stop();
@@ -558,7 +608,7 @@ fn a_server_that_is_gone_is_told_and_found_again(server: &mut KubeApiServer) {
     empty(&store);
 }
 
-fn an_endpoint_is_what_its_pod_says_of_itself(server: &mut KubeApiServer) {
+fn an_endpoint_is_read_from_its_pod(server: &mut KubeApiServer) {
     let store = open(server, ApiGroup::V1);
     let pod = server.create_pod("shop", "web-1", "node-1", json!({"theirs": "stays"}));
     let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node--1-k8s-web--1-eth0";
@@ -605,9 +655,9 @@ fn pods(server: &KubeApiServer) -> Pods {
     Pods::connect(Some(&server.kubeconfig("podwire"))).unwrap()
 }
 
-fn a_nodes_pods_are_known_without_asking(server: &mut KubeApiServer) {
-    let wish = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
-    let made = server.create_pod("shop", "known", "node1", wish);
+fn a_nodes_pods_are_known_without_requests(server: &mut KubeApiServer) {
+    let annotations = json!({"cni.projectcalico.org/hwAddr": "1c:0c:0a:c0:ff:ee", "else": "not ours"});
+    let made = server.create_pod("shop", "known", "node1", annotations);
     let node = json!({"metadata": {"name": "node1"}, "spec": {"podCIDRs": ["10.244.7.0/24"], "podCIDR": "10.244.7.0/24"}});
     server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
     let pods = pods(server);
@@ -635,7 +685,7 @@ fn a_nodes_pods_are_known_without_asking(server: &mut KubeApiServer) {
         "annotations": {"cni.projectcalico.org/ipv4pools": "[\"a\"]"}, "labels": {"team": "red"},
     }});
     server.patch("/api/v1/namespaces/shop", &pools);
-    server.until("the namespace's wish is known", || {
+    server.until("the namespace's annotations are known", || {
         let pod = pods.pod("shop", "known", uid).unwrap();
         pod.namespace_annotations.contains_key("cni.projectcalico.org/ipv4pools")
             && pods.namespace_labels("shop").unwrap().get("team").map(String::as_str) == Some("red")
@@ -651,11 +701,11 @@ fn a_nodes_pods_are_known_without_asking(server: &mut KubeApiServer) {
     server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
-fn a_pod_that_is_not_known_is_read(server: &mut KubeApiServer) {
+fn an_unknown_pod_is_read(server: &mut KubeApiServer) {
     server.create_pod("shop", "stray", "node2", json!({"cni.projectcalico.org/ipAddrs": "[]"}));
     let known = pods(server);
     assert_eq!(known.pod("shop", "stray", "").unwrap().annotations.len(), 1);
-    let error = known.pod("shop", "nobody", "").unwrap_err();
+    let error = known.pod("shop", "unknown", "").unwrap_err();
     assert!(error.contains("not found"), "{error}");
     let error = known.pod_cidrs("nowhere").unwrap_err();
     assert!(error.contains("not found"), "{error}");

@@ -1,9 +1,10 @@
 //! Watches the file for commits of other processes.
 //!
-//! SQLite notifies no other process. But every commit is written to the log beside the file (`-wal`), and inotify reports that
-//! while the writer still holds the write lock: its last page is in the log, but the shared index does not name it yet. So
-//! the reader takes the write lock too. When it has the lock, the commit that woke it is complete, or its process is dead and
-//! the kernel has released its lock. The watch starts before the first read, so no commit is missed, and nothing is polled.
+//! SQLite notifies no other process. But every commit is written to the log beside the file (`-wal`), and inotify
+//! reports that while the writer still holds the write lock: its last page is in the log, but the shared index does not
+//! name it yet. So the reader takes the write lock too. When it has the lock, the commit that woke it is complete, or
+//! its process is dead and the kernel has released its lock. The watch starts before the first read, so no commit is
+//! missed, and nothing is polled.
 
 use std::ffi::OsString;
 use std::fs;

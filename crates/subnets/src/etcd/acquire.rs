@@ -15,12 +15,13 @@ use crate::node::{LeaseTerm, Node, PodCidrs, Registration};
 use crate::pool::Pools;
 use crate::subnet_choice;
 
-/// The number of attempts. In each failed attempt at least one other node got its subnet, so this is also about how many
-/// nodes may compete for the last few.
+/// The number of attempts. In each failed attempt at least one other node got its subnet, so this is also about how
+/// many nodes may compete for the last few.
 const ATTEMPTS: u32 = 64;
 
 impl Etcd {
-    /// Assigns the node a subnet that no other node has: the one under its address, its previous one, or a random free one.
+    /// Assigns the node a subnet that no other node has: the one under its address, its previous one, or a random free
+    /// one.
     pub async fn acquire(&self, registration: &Registration) -> Result<Node> {
         let Some(address) = registration.underlay.v4 else {
             let why = "it has no public IPv4 address, which identifies a node in flannel's etcd".into();
@@ -98,7 +99,8 @@ impl Attempt<'_> {
     ///
     /// 1. The key does not exist.
     /// 2. The network config has not changed: subnets of two sizes have different keys and may overlap.
-    /// 3. With two families, no key was created since the list: the same IPv4 subnet with another IPv6 subnet is another key.
+    /// 3. With two families, no key was created since the list: the same IPv4 subnet with another IPv6 subnet is
+    ///    another key.
     async fn create(
         &self,
         session: &mut Session,

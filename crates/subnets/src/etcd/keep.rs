@@ -1,7 +1,7 @@
 //! Keeps a subnet: renews its lease in time, and notices when it is lost.
 //!
-//! flannel renews an hour before the end, and exits when its key is gone. Podwire returns to the caller, which acquires a
-//! subnet again. It usually gets the same one, and no pod notices.
+//! flannel renews an hour before the end, and exits when its key is gone. Podwire returns to the caller, which acquires
+//! a subnet again. It usually gets the same one, and no pod notices.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,8 +31,8 @@ impl fmt::Display for LeaseLost {
 }
 
 impl Etcd {
-    /// Renews the node's lease in time. Returns when the subnet is not the node's any more. While etcd does not answer, it
-    /// retries.
+    /// Renews the node's lease in time. Returns when the subnet is not the node's any more. While etcd does not answer,
+    /// it retries.
     pub async fn keep(&self, node: &Node) -> LeaseLost {
         let key = match self.keys.subnet(node.pod_cidrs) {
             Ok(key) => key,
@@ -63,8 +63,8 @@ async fn hold(etcd: &Etcd, node: &Node, key: &str, backoff: &mut Backoff) -> Res
             return Ok(format!("it is another node's now: {}", String::from_utf8_lossy(found.value())));
         }
         backoff.reset();
-        // The remaining time comes from the server, and the wait uses the monotonic clock: a wall clock that jumps, here or
-        // there, neither loses the lease nor renews it permanently.
+        // The remaining time comes from the server, and the wait uses the monotonic clock: a wall clock that jumps,
+        // here or there, neither loses the lease nor renews it permanently.
         let left = match record.lease {
             0 => None,
             lease => Some(session.time_to_live(lease).await?.unwrap_or_default()),

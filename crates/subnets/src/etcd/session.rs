@@ -150,8 +150,8 @@ impl Session {
         Ok(u64::try_from(left).ok().map(Duration::from_secs))
     }
 
-    /// Writes a value if all conditions in `only_if` hold. Returns the end of the lease, if there is one; `None` if a condition
-    /// does not hold.
+    /// Writes a value if all conditions in `only_if` hold. Returns the end of the lease, if there is one; `None` if a
+    /// condition does not hold.
     pub(super) async fn put(
         &mut self,
         Put { key, value, is_leased }: Put<'_>,
@@ -167,7 +167,8 @@ impl Session {
         let options = lease.as_ref().map(|lease| PutOptions::new().with_lease(lease.id()));
         let put = TxnOp::put(key, value, options);
         let done = with_timeout(self.client.txn(Txn::new().when(only_if).and_then([put]))).await;
-        // Without a response, the write may have been done. Then the key needs its lease; if not, the lease ends by itself.
+        // Without a response, the write may have been done. Then the key needs its lease; if not, the lease ends by
+        // itself.
         let succeeded = done.map_err(self.failed(format!("put {key}")))?.succeeded();
         if let Some(lease) = lease.as_ref().filter(|_| !succeeded) {
             let _ = with_timeout(self.client.lease_revoke(lease.id())).await;

@@ -1,8 +1,8 @@
 //! Watches all nodes: a list, then every change since its revision.
 //!
-//! After a broken connection, the watch continues after the last seen revision: nothing is missed and nothing is listed again.
-//! A new list is needed in three cases: etcd has compacted that revision; etcd was restored from a backup with lower
-//! revisions; or another cluster answers.
+//! After a broken connection, the watch continues after the last seen revision: nothing is missed and nothing is listed
+//! again. A new list is needed in three cases: etcd has compacted that revision; etcd was restored from a backup with
+//! lower revisions; or another cluster answers.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

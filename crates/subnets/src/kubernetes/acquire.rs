@@ -30,8 +30,8 @@ impl Kubernetes {
         Ok(Node { name, pod_cidrs, underlay, backend, lease_term: LeaseTerm::Permanent })
     }
 
-    /// Clears the node's condition `NetworkUnavailable`, which keeps pods off the node. A condition that is already clear
-    /// keeps its time.
+    /// Clears the node's condition `NetworkUnavailable`, which keeps pods off the node. A condition that is already
+    /// clear keeps its time.
     pub async fn set_network_available(&self) -> Result<()> {
         if self.own().await?.is_available() {
             return Ok(());

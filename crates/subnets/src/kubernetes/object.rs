@@ -143,7 +143,8 @@ impl kube::Resource for LeanNode {
     }
 }
 
-/// The reference of an event to its node. kubelet's events have the node's name as uid, and `kubectl describe` looks for that.
+/// The reference of an event to its node. kubelet's events have the node's name as uid, and `kubectl describe` looks
+/// for that.
 pub(super) fn reference(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".into()),

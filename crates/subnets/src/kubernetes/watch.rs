@@ -61,7 +61,8 @@ impl Kubernetes {
         SnapshotSender::start(|sender| watch(kubernetes, sender))
     }
 
-    /// Waits until the controller has assigned this node its pod CIDRs. The node's metadata change then, and the node is read.
+    /// Waits until the controller has assigned this node its pod CIDRs. The node's metadata change then, and the node
+    /// is read.
     pub async fn wait_for_pod_cidr(&self) -> Result<()> {
         let api: Api<Meta> = Api::all(self.client.clone());
         let own = format!("metadata.name={}", self.name);
@@ -104,8 +105,8 @@ async fn watch(kubernetes: Kubernetes, sender: SnapshotSender) {
 
 /// Publishes a snapshot at every change until the watch breaks. `Ok` if it can be restarted at once.
 ///
-/// The library has a similar loop, but does not report when a broken watch works again: the snapshot would stay stale until
-/// the next change, which may be minutes away.
+/// The library has a similar loop, but does not report when a broken watch works again: the snapshot would stay stale
+/// until the next change, which may be minutes away.
 async fn publish_changes(
     kubernetes: &Kubernetes,
     sender: &SnapshotSender,
@@ -143,7 +144,8 @@ async fn publish_changes(
             }
             WatchEvent::Added(node) | WatchEvent::Modified(node) => {
                 known.revision = node.resource_version();
-                // Most changes are heartbeats, which change nothing that is stored. But any of them may set missing pod CIDRs.
+                // Most changes are heartbeats, which change nothing that is stored. But any of them may set missing pod
+                // CIDRs.
                 let (name, node) = (node.name_any(), metadata(kubernetes, node));
                 let is_missing = !known.pod_cidrs.contains_key(&node.uid);
                 known.nodes.insert(name, node.clone()) != Some(node) || is_missing

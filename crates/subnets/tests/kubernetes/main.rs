@@ -15,27 +15,27 @@ const PREFIX: &str = "flannel.alpha.coreos.com";
 
 /// A source for node `own`, with its own net-conf.json.
 struct Agent {
-    folder: PathBuf,
+    dir: PathBuf,
     options: KubernetesOptions,
     source: Kubernetes,
 }
 
 impl Agent {
     async fn of(server: &StandInApiServer, name: &str, conf: &str) -> Agent {
-        let folder = std::env::temp_dir().join(format!("podwire-kubernetes-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("net-conf.json"), conf).unwrap();
+        let dir = std::env::temp_dir().join(format!("podwire-kubernetes-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("net-conf.json"), conf).unwrap();
         let client = ClientOptions { api_url: Some(server.url.clone()), kubeconfig: None };
-        let net_conf = folder.join("net-conf.json");
+        let net_conf = dir.join("net-conf.json");
         let options = KubernetesOptions { client, net_conf, ..KubernetesOptions::new("own") };
         let source = Kubernetes::new(&options).await.unwrap();
-        Agent { folder, options, source }
+        Agent { dir, options, source }
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -129,7 +129,7 @@ async fn only_metadata_are_watched_and_each_node_is_read_whole_once() {
     }
     add(&server, 4);
     let seen = until(&mut watch, |snapshot| names(snapshot).len() == 4).await;
-    assert_eq!(seen.number, before + 1, "a heartbeat is no news");
+    assert_eq!(seen.number, before + 1, "a heartbeat changes nothing");
     assert_eq!(server.count(&["WATCH", "whole"]), 0);
     assert_eq!(server.count(&["GET /api/v1/nodes whole"]), 0);
     assert_eq!(server.count(&["GET /api/v1/nodes/", "whole"]), 4);
@@ -350,7 +350,7 @@ async fn a_kubeconfig_has_the_server_and_the_credentials() {
     let server = StandInApiServer::start().await;
     server.put("own", json!({}), &["10.244.1.0/24"]);
     let agent = Agent::of(&server, "kubeconfig", V4).await;
-    let path = agent.folder.join("kubeconfig");
+    let path = agent.dir.join("kubeconfig");
     let text = format!(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts:\n- name: c\n  context: {{cluster: k, user: u}}\n\
          clusters:\n- name: k\n  cluster: {{server: \"{}\"}}\nusers:\n- name: u\n  user: {{token: secret}}\n",
