@@ -16,7 +16,7 @@ use podwire_test_servers::{kubernetes_programs, KubeApiServer};
 fn an_expired_token_delays_pods_until_it_is_replaced() {
     let programs = match kubernetes_programs(&[]) {
         Ok(programs) => programs,
-        Err(why) => return eprintln!("skipped: {why}"),
+        Err(why) => return eprintln!("left out: {why}"),
     };
     let server = KubeApiServer::start(&programs);
     server.grant_ipam_rights();

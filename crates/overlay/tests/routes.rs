@@ -251,9 +251,9 @@ fn conflicting_peers_are_reported_and_the_others_reached() {
     let wanted = [
         ("x-address", "is also the address of n2"),
         ("x-mac", "hardware address as that of n2"),
-        ("x-unpublished", "has not published"),
         ("x-own", "overlaps that of n1"),
         ("x-range", "overlaps that of n2"),
+        ("x-unpublished", "has not published"),
     ];
     assert_eq!(unreachable.len(), wanted.len(), "{unreachable:#?}");
     for (text, (peer, reason)) in unreachable.iter().zip(wanted) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::{Cluster, Pod, Texts};
+use podwire_agent_ipc::pods::{Cluster, PodMetadata, StringMap};
 use serde_json::Value;
 
 use cache::{lock, parse_pod, parse_pod_cidrs, KnownPod, Namespace, PodCache};
@@ -57,7 +57,7 @@ impl Pods {
 }
 
 impl Cluster for Pods {
-    fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<Pod, String> {
+    fn pod(&self, namespace: &str, name: &str, uid: &str) -> Result<PodMetadata, String> {
         if !name::is_valid(namespace) {
             return Err(format!("{namespace:?} is not a valid name of a namespace"));
         }
@@ -85,7 +85,7 @@ impl Cluster for Pods {
         self.cache().pod_cidrs.contains_key(node)
     }
 
-    fn ranges(&self, node: &str) -> Result<Vec<IpNet>, String> {
+    fn pod_cidrs(&self, node: &str) -> Result<Vec<IpNet>, String> {
         if let Some(known) = self.cache().pod_cidrs.get(node).filter(|known| !known.is_empty()) {
             return Ok(known.clone());
         }

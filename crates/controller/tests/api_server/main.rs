@@ -22,7 +22,7 @@ fn main() {
     }
     let programs = match kubernetes_programs(&["kube-controller-manager"]) {
         Ok(programs) => programs,
-        Err(why) => return eprintln!("skipped: controllers against a real API server: {why}"),
+        Err(why) => return eprintln!("left out: controllers against a real API server: {why}"),
     };
     let wanted: Vec<&String> = args.iter().filter(|word| !word.starts_with('-')).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");

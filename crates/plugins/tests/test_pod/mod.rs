@@ -146,7 +146,7 @@ fn parse(text: &str) -> Value {
 pub fn go(kind: &str, command: &str, source: &Source, config: &Value) -> Option<Value> {
     let file = Path::new("/usr/lib/cni").join(kind);
     if !file.exists() {
-        eprintln!("skipped: {} is not installed", file.display());
+        eprintln!("left out: {} is not installed", file.display());
         return None;
     }
     let mut child = Program::new(file)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
-use podwire_agent_ipc::pods::{is_for_networks, Pod, Port, Texts};
+use podwire_agent_ipc::pods::{is_network_annotation, PodMetadata, PodPort, StringMap};
 use serde_json::Value;
 
 /// The annotation of a static pod's mirror: the uid by which the node knows the pod.
@@ -23,15 +23,15 @@ pub(super) struct PodCache {
 /// A pod, with the uid by which the node knows it if it is a static pod.
 #[derive(Clone)]
 pub(super) struct KnownPod {
-    pub(super) pod: Pod,
+    pub(super) pod: PodMetadata,
     pub(super) mirrored_uid: String,
 }
 
 /// The used fields of a namespace.
 #[derive(Clone, Default)]
 pub(super) struct Namespace {
-    pub(super) annotations: Texts,
-    pub(super) labels: Texts,
+    pub(super) annotations: StringMap,
+    pub(super) labels: StringMap,
 }
 
 impl Namespace {
@@ -51,20 +51,20 @@ pub(super) fn parse_pod(object: &Value) -> KnownPod {
     let containers = ["containers", "initContainers"].map(|kind| object["spec"][kind].as_array());
     let containers = containers.into_iter().flatten().flatten();
     let ports = containers.filter_map(|container| container["ports"].as_array()).flatten();
-    let pod = Pod {
+    let pod = PodMetadata {
         uid: text(&metadata["uid"]),
         generate_name: text(&metadata["generateName"]),
         labels: texts(&metadata["labels"]).collect(),
         annotations: annotations(object),
         service_account: text(&object["spec"]["serviceAccountName"]),
         ports: ports.filter_map(port).collect(),
-        ..Pod::default()
+        ..PodMetadata::default()
     };
     KnownPod { pod, mirrored_uid: text(&metadata["annotations"][MIRROR]) }
 }
 
 /// Parses a port, if it has a name or a host port.
-fn port(port: &Value) -> Option<Port> {
+fn port(port: &Value) -> Option<PodPort> {
     let number =
         |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
     let text = |field: &str| port[field].as_str().unwrap_or_default().to_owned();
@@ -73,7 +73,7 @@ fn port(port: &Value) -> Option<Port> {
         known @ ("TCP" | "UDP" | "SCTP") => known.to_owned(),
         _ => return None,
     };
-    let found = Port {
+    let found = PodPort {
         name: text("name"),
         protocol,
         port: number("containerPort"),
@@ -83,8 +83,8 @@ fn port(port: &Value) -> Option<Port> {
     (found.port != 0 && (found.host_port != 0 || !found.name.is_empty())).then_some(found)
 }
 
-fn annotations(object: &Value) -> Texts {
-    texts(&object["metadata"]["annotations"]).filter(|(key, _)| is_for_networks(key)).collect()
+fn annotations(object: &Value) -> StringMap {
+    texts(&object["metadata"]["annotations"]).filter(|(key, _)| is_network_annotation(key)).collect()
 }
 
 fn texts(map: &Value) -> impl Iterator<Item = (String, String)> + '_ {

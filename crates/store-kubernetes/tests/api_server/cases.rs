@@ -37,7 +37,6 @@ cases![
     a_nodes_address_is_in_its_annotations_and_is_followed,
     refusals_have_the_servers_message,
     a_dropped_setting_is_reported,
-    an_expired_token_is_recovered,
     an_endpoint_is_read_from_its_pod,
     a_nodes_pods_are_known_without_requests,
     an_unknown_pod_is_read,
@@ -412,54 +411,6 @@ fn a_claim_reads_no_block_of_other_nodes(server: &mut KubeApiServer) {
         assert_eq!(listed(&store).len(), 3);
         empty(&store);
     }
-}
-
-/// A steward whose kubeconfig holds a token that the server does not know any more: pods are told to come again, and
-/// go; with a new token in the same file all is made up for.
-fn an_expired_token_is_recovered(server: &mut KubeApiServer) {
-    let store = open(server, ApiGroup::V1);
-    Allocator::new(&store, now).add_pool(&Pool::new("pods", "10.244.0.0/24".parse().unwrap())).unwrap();
-    let good = std::fs::read_to_string(server.kubeconfig("podwire")).unwrap();
-    let folder = std::env::temp_dir().join(format!("podwire-token-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let kubeconfig = folder.join("kubeconfig");
-    std::fs::write(&kubeconfig, good.replace(r#""token":"podwire""#, r#""token":"expired""#)).unwrap();
-    let file = kubeconfig.clone();
-    let opener = move || {
-        let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
-        Ok(Box::new(store) as Box<dyn Store>)
-    };
-    let settings = podwire_steward::Settings { node: "node1".into(), stock: 2 };
-    let steward = podwire_steward::Steward::start(settings, &folder.join("state"), Box::new(opener)).unwrap();
-    let wish = podwire_agent_ipc::blocks::Wish {
-        v4: Some(Vec::new()),
-        ..podwire_agent_ipc::blocks::Wish::default()
-    };
-    let pod = |container: &str| podwire_agent_ipc::Owner {
-        network: "net".into(),
-        container: container.into(),
-        ifname: "eth0".into(),
-    };
-    server.until("the reason is reported", || {
-        let error = steward.assign(&pod("a"), &wish, std::time::Duration::from_millis(300)).unwrap_err();
-        assert_eq!(error.code(), 11, "{error}");
-        error.to_string().contains("Unauthorized")
-    });
-    steward.release(&pod("a"), None).unwrap();
-    std::fs::write(&kubeconfig, &good).unwrap();
-    let given = steward.assign(&pod("b"), &wish, std::time::Duration::from_secs(60)).unwrap();
-    let holds = || Allocator::new(&store, now).addresses_of("net.b");
-    server.until("the server knows", || holds() == Ok(vec![given[0].addr()]));
-    steward.release(&pod("b"), None).unwrap();
-    server.until("and that it is gone", || holds() == Ok(vec![]) && steward.state().stock > 0);
-    let _ = std::fs::remove_dir_all(&folder);
-    // The steward lives on until the test ends, and may be at work. Without a pool it has nothing to do.
-    server.until("nothing is left", || {
-        for entry in store.list("").unwrap() {
-            let _ = store.delete(&entry.key, entry.revision);
-        }
-        store.list("").unwrap().is_empty()
-    });
 }
 
 fn a_node_has_its_kubernetes_labels(server: &mut KubeApiServer) {

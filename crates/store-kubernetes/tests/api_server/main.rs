@@ -12,7 +12,7 @@ fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let programs = match kubernetes_programs(&[]) {
         Ok(programs) => programs,
-        Err(why) => return eprintln!("skipped: the store on a real API server: {why}"),
+        Err(why) => return eprintln!("left out: the store on a real API server: {why}"),
     };
     let mut server = KubeApiServer::start(&programs);
     server.grant_ipam_rights();
