@@ -279,7 +279,7 @@ impl Machine {
     }
 
     fn next_xid(&mut self) -> u32 {
-        self.rng.next() as u32
+        self.rng.next_u64() as u32
     }
 
     fn kind(&self) -> MessageKind {

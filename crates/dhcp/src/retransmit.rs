@@ -14,7 +14,7 @@ impl Rng {
     }
 
     /// The next number (splitmix64).
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,7 +24,7 @@ impl Rng {
 
     /// `time` plus or minus a random share of it.
     fn jitter(&mut self, time: Duration, share: f64) -> Duration {
-        let random = (self.next() >> 11) as f64 / (1u64 << 53) as f64; // 0 to 1
+        let random = (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64; // 0 to 1
         time.mul_f64(1.0 + share * (2.0 * random - 1.0))
     }
 }

@@ -24,7 +24,7 @@ impl Reconciler for Sum {
     }
 
     fn reconcile(&mut self) -> Result<u32, String> {
-        if self.total % 2 == 0 {
+        if self.total.is_multiple_of(2) {
             Ok(self.total)
         } else {
             Err(format!("{} is odd", self.total))
