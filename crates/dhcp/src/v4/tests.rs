@@ -192,19 +192,19 @@ fn random_packets_never_panic() {
     let mut understood = 0;
     for _ in 0..60_000 {
         let mut bad = good.clone();
-        for _ in 0..1 + rng.next() % 4 {
+        for _ in 0..1 + rng.next_u64() % 4 {
             // Mostly among the options: the rest is fields of a fixed length.
-            let from = if rng.next().is_multiple_of(4) { 0 } else { 236 };
-            let at = from + rng.next() as usize % (bad.len() - from);
-            match rng.next() % 4 {
-                0 => bad[at] = rng.next() as u8,
-                1 => bad[at] ^= 1 << (rng.next() % 8),
+            let from = if rng.next_u64().is_multiple_of(4) { 0 } else { 236 };
+            let at = from + rng.next_u64() as usize % (bad.len() - from);
+            match rng.next_u64() % 4 {
+                0 => bad[at] = rng.next_u64() as u8,
+                1 => bad[at] ^= 1 << (rng.next_u64() % 8),
                 2 => drop(bad.remove(at)),
-                _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][rng.next() as usize % 7]),
+                _ => bad.insert(at, [0, 255, 1, 121, 119, 80, 82][rng.next_u64() as usize % 7]),
             }
         }
-        if rng.next().is_multiple_of(16) {
-            bad.truncate(rng.next() as usize % bad.len());
+        if rng.next_u64().is_multiple_of(16) {
+            bad.truncate(rng.next_u64() as usize % bad.len());
         }
         understood += usize::from(codec().decode(&bad, 7).is_some());
     }

@@ -101,13 +101,13 @@ fn random_packets_never_panic() {
     let mut understood = 0;
     for _ in 0..40_000 {
         let mut bad = good.clone();
-        for _ in 0..1 + rng.next() % 3 {
-            let at = rng.next() as usize % bad.len();
-            match rng.next() % 4 {
-                0 => bad[at] = rng.next() as u8,
-                1 => bad[at] ^= 1 << (rng.next() % 8),
+        for _ in 0..1 + rng.next_u64() % 3 {
+            let at = rng.next_u64() as usize % bad.len();
+            match rng.next_u64() % 4 {
+                0 => bad[at] = rng.next_u64() as u8,
+                1 => bad[at] ^= 1 << (rng.next_u64() % 8),
                 2 if bad.len() > 1 => drop(bad.remove(at)),
-                _ => bad.insert(at, rng.next() as u8),
+                _ => bad.insert(at, rng.next_u64() as u8),
             }
         }
         understood += usize::from(codec().decode(&bad, 7).is_some());
