@@ -262,7 +262,7 @@ fn a_late_release_does_not_affect_the_next_holder() {
     cluster.one("node1", "net.a");
     let late = Release { ip, handle: Some("net.a".into()), sequence: Some(seen) };
     let refused = cluster.allocator().release(&cluster.rules(), &[late]).unwrap_err();
-    assert!(refused.to_string().starts_with("10.0.0.0 is not released: it was given again"), "{refused}");
+    assert!(refused.to_string().starts_with("10.0.0.0 is not released: it was assigned again"), "{refused}");
 }
 
 #[test]

@@ -266,7 +266,7 @@ fn a_plugin_with_endless_output_is_stopped() {
     // Even without a deadline the output is limited.
     bench.does("a", "ADD", "exec yes >&2");
     let error = bench.runtime().add(&list("1.0.0", &["a"]), &pod()).unwrap_err();
-    assert!(error.to_string().contains("it has printed more than 64 MiB, and was killed"), "{error}");
+    assert!(error.to_string().contains("it printed more than 64 MiB and was killed"), "{error}");
 }
 
 #[test]
