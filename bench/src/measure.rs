@@ -202,8 +202,7 @@ fn rounds(runners: &mut [Runner], scenario: &Scenario, ops: u32) -> Result<()> {
 }
 
 /// Gives the kernel time, and keeps every processor awake meanwhile: a virtual machine that sleeps loses its place on
-/// its host's processors, and whoever comes next pays for that, an operation of one millisecond far more than one of
-/// fifty.
+/// its host's processors, and the next operation pays for that, one of one millisecond far more than one of fifty.
 fn rest(time: Duration) {
     let end = Instant::now() + time;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

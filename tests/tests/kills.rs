@@ -426,9 +426,9 @@ fn fail_adds(plugins: &[Value]) {
     }
 }
 
-/// The result on its way out: nobody is left to tell of a failure, and the runtime will send DEL. The way home
-/// from a pod's namespace (every second change of it): a plugin that cannot go home must not go on. And a lock:
-/// without having it nobody may remove its file, which is left to the next one or to GC.
+/// The write of the result: no process is left to report a failure to, and the runtime sends DEL. The return
+/// from a pod's namespace (every second setns): a plugin that cannot return must not continue. And a lock:
+/// only its holder may remove its file, so the file is left to the next call or to GC.
 fn must_not_fail(operation: &Operation) -> bool {
     let goes_home = operation.call == "setns" && operation.nth.is_multiple_of(2);
     operation.line.starts_with("write(1,") || goes_home || operation.call == "flock"

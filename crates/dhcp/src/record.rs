@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn two_daemons_do_not_share_leases() {
-        in_dir("lock", |state, _shelf| {
+        in_dir("lock", |state, _dir| {
             assert!(LeaseDir::open(state, BOOT).unwrap_err().to_string().contains("another DHCP daemon"));
         });
     }

@@ -112,7 +112,7 @@ fn a_tap_device_is_repaired() {
             found.iter().filter(|one| !one.is_repairable()).map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             not_repairable,
-            ["TAP device eth0: its owner is nobody, not 1234", "TAP device eth0: it has one queue"]
+            ["TAP device eth0: its owner is unset, not 1234", "TAP device eth0: it has one queue"]
         );
     });
 }

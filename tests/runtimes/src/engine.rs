@@ -170,7 +170,7 @@ impl Stage {
     }
 
     /// Panics if anything is on the stage that was not there `before`, or the other way round. Of links that are being
-    /// deleted nobody waits for the end, so that end is waited for here.
+    /// deleted no process waits for the end, so that end is waited for here.
     #[track_caller]
     pub fn assert_nothing_left(&self, before: &str) {
         self.assert_no_change(before, |_| true);

@@ -30,7 +30,7 @@ case "${CNI_COMMAND:-$*}" in VERB) ;; *) exec REAL "$@" ;; esac
 # Only the first one stands still: a runtime may call it again, by another process of its own.
 mkdir /run/test/came 2>/dev/null || exec REAL "$@"
 if [ -n "${CNI_COMMAND:-}" ]; then
-  # The whole config first: whoever writes it may be dead when the gate opens.
+  # The whole config first: its writer may have ended when the gate opens.
   config=$(cat)
   work() { printf %s "$config" | REAL "$@"; }
 else

@@ -13,7 +13,7 @@ each() { echo "$hierarchies" | while read -r path kind options; do "$@"; done; }
 
 make_group() {
   mkdir "$path/$name"
-  # A group of processors is born empty, and nobody can join it.
+  # A new cpuset has no processors, and no process can join it.
   for set in cpuset.cpus cpuset.mems; do
     if [ "$kind" = cgroup ] && [ -e "$path/$set" ]; then cat "$path/$set" >"$path/$name/$set"; fi
   done

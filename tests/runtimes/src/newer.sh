@@ -21,5 +21,5 @@ dpkg-deb -x containerd_*.deb tree
 version=$(tree/usr/bin/containerd --version)
 # What these tests know of it is true of this series.
 case $version in *" 2."*) ;; *) echo "it is not of version 2: $version" >&2; exit 1 ;; esac
-# Somebody else may have been faster.
+# Another process may have created it first.
 mv -T tree "$1" 2>/dev/null || [ -e "$1/usr/bin/containerd" ]

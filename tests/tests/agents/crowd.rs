@@ -25,7 +25,7 @@ const AT_ONCE: usize = 12;
 const KILLS: usize = 4;
 
 /// Pods come and go on a node. What a pod has is held by a folder in `held` for as long as it has it, and there can be
-/// one of a name only. An ADD that is told to try again is tried again, as a runtime does.
+/// one of a name only. An ADD that fails with "try again" is repeated, as a runtime does.
 fn script(stage: &Stage, number: u8) -> String {
     let pods = pods();
     let (podwire, plugins, held) = (podwire(), ours(), stage.folder.join("held").display().to_string());

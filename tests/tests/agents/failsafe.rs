@@ -91,7 +91,7 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
         stage.wait_until("it is probed", |stage| count(stage) > 5);
 
         stage.node(1).write(&format!("{FOLDER}/nothing.yaml"), NOTHING);
-        stage.wait_until("pods reach nobody", |stage| is_kept_from(stage, "web", "db"));
+        stage.wait_until("pods reach no pod", |stage| is_kept_from(stage, "web", "db"));
         for (address, port) in [(NODE, 9001), (OUTSIDE, 9002), (db.as_str(), 8080)] {
             let inside = "ip netns exec web";
             let reached = connects_within(2, stage.node(1), inside, address, port);

@@ -152,7 +152,7 @@ fn while_the_source_of_policies_is_away_all_stays() {
     node.sh(&format!("rm {FOLDER}/wrong.yaml && mv {FOLDER} /run/away && touch /run/away/.changed"));
     stays("no folder");
     assert_kept_apart(&vigil.end(), NEVER);
-    // Somebody else breaks the rules meanwhile: what was known last is what is mended. Until then pods without rules
+    // Another program breaks the rules meanwhile: the agent restores the last known rules. Until then pods without rules
     // are silent.
     assert_repaired("no folder, and broken rules", || {
         let vigil = Vigil::begin(&stage, &PAIRS);

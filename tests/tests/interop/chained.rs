@@ -68,14 +68,14 @@ pub fn port_maps() -> Vec<Case> {
             .pods(1)
             .fails("0")
             .differs(&[CODE, DEL]),
-        Case::new("port maps of nobody", &[portmap(json!({}))])
+        Case::new("port maps without a container", &[portmap(json!({}))])
             .pods(1)
             .fails("must be called as chained plugin")
             .differs(&[CODE]),
         after_bridge("firewall", firewall.clone(), &[V4, V6]).differs(&[NO_EMPTY_DNS, DAD, KEEP]),
         old("0.4.0", firewall.clone()),
         old("0.3.1", firewall).pods(1).fails("incompatible CNI versions"),
-        Case::new("a firewall of nobody", &[json!({"type": "firewall"})])
+        Case::new("a firewall without a container", &[json!({"type": "firewall"})])
             .pods(1)
             .fails("prevResult")
             .differs(&[CODE]),
@@ -168,7 +168,7 @@ pub fn sbr() -> Vec<Case> {
         own("two addresses", two).pods(1).agrees(&[HARDWARE]),
         case("tables that are taken", sbr()).pods(1).after(taken).differs(&[CHECK, SOURCES]),
         old("0.3.1", sbr()).pods(1).differs(&[SOURCES]),
-        Case::new("routes of nobody", &[sbr()])
+        Case::new("routes without a container", &[sbr()])
             .pods(1)
             .fails("must be called as chained plugin")
             .differs(&[CODE, DEL]),

@@ -198,7 +198,10 @@ fn a_firewalled_pod_passes_a_node_that_forwards_nothing() {
         assert_eq!(node.ask(Some(&pod), "192.0.2.2", "tcp/80"), "outside 192.0.2.1", "{path}");
         assert_eq!(node.ask(Some(&pod), "2001:db8:a::2", "tcp/80"), "outside 2001:db8:a::1", "{path}");
         assert!(node.is_silent(Some(&other), "192.0.2.2", "tcp/80"), "{path}: a pod without the plugin");
-        assert!(node.is_silent(Some(&outside), "10.1.0.2", "tcp/80"), "{path}: nobody asked the outside in");
+        assert!(
+            node.is_silent(Some(&outside), "10.1.0.2", "tcp/80"),
+            "{path}: no connection from outside is allowed"
+        );
         open.del(node, &pod, Some(&result));
         let again = node.pod("p3");
         Chain::new(path, "pods", &[gateway()]).add(node, &again);

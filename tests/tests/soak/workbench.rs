@@ -70,8 +70,8 @@ fn execute(node: &Node, test: &str, seed: u64, operations: u64) {
     say(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
 }
 
-/// Whether something is of nobody in particular, so that it goes with a GC: it is of all pods of a network, or the lock
-/// of a plugin that was killed in a pod which is gone.
+/// Whether GC removes an object that has no single owner: all pods of a network share it, or it is the lock of a plugin
+/// that was killed in a pod which no longer exists.
 fn is_for_gc(networks: &[&Network], line: &str) -> bool {
     let is_of = |name: &str| {
         line.ends_with(&format!("/ledger/{name}")) || line.contains(&format!("\"comment\":\"{name}\""))
@@ -180,8 +180,8 @@ fn reported(node: &Node, journal: &[String], left: &str) -> String {
     all
 }
 
-/// The containers that something is of which was left behind. A link says so by its alias, a file by its name or
-/// content, other things by what an ADD told.
+/// The containers that own a leftover object: by a link's alias, by a file's name or content, otherwise by the results
+/// of ADDs.
 fn owners(node: &Node, journal: &[String], line: &str) -> BTreeSet<String> {
     let direct = containers(line);
     if !direct.is_empty() {

@@ -93,8 +93,8 @@ impl DesiredRoutes {
     }
 }
 
-/// The node that had this node's pod CIDR before both claimed it. A newcomer that claims the CIDR of another node cuts
-/// nobody off.
+/// The node that had this node's pod CIDR before both claimed it. It keeps its route: a newcomer that claims the
+/// CIDR of another node does not disconnect that node.
 fn previous_owner<'n>(node: &Node, previous: &'n [Node]) -> Option<&'n Node> {
     let had_it = previous.iter().any(|one| one.name == node.name && one.pod_cidrs == node.pod_cidrs);
     let overlaps = |one: &&Node| one.name != node.name && one.pod_cidrs.overlap(&node.pod_cidrs);

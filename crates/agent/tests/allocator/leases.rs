@@ -232,7 +232,7 @@ fn concurrent_nodes_share_a_pool_without_double_allocation() {
 
 #[test]
 fn a_request_that_cannot_be_satisfied_gets_the_reason() {
-    let cluster = Cluster::new("wishes", pool());
+    let cluster = Cluster::new("requests", pool());
     let agent = cluster.agent("node1");
     let ask = |container: &str, wanted: AddressRequest| agent.assign(&owner(container), &wanted, TIMEOUT);
     let pools = |names: &[&str]| AddressRequest {

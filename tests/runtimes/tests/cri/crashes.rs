@@ -33,9 +33,9 @@ enum Sweeper {
     Audit,
 }
 
-/// Removes the network of pods that do not run: their namespaces, since by these it is told who lives, and what the
-/// audit finds. Returns what that was. What is younger than a minute it leaves to whoever may be about to write down
-/// whose it is: so a minute goes by.
+/// Removes the networks of pods that do not run: their namespaces, by which the audit recognises running pods, and then
+/// what the audit finds, which is returned. The audit skips files younger than a minute, whose records may still be
+/// written, so the files get an older time.
 fn audit(containerd: &Containerd) -> String {
     containerd.sh("find /var/lib/cni -type f -exec touch -d '2 minutes ago' {} +");
     containerd.sh("for one in $(ls /run/netns | grep ^cni-); do ip netns delete $one; done");

@@ -28,7 +28,7 @@ fn scene(plugins: Plugins) -> (Containerd, Pod) {
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 
-/// Panics if anything but `before` is on the stage. Of links that are being deleted nobody waits for the end, so that
+/// Panics if anything but `before` is on the stage. No process waits for the end of deleted links, so that
 /// end is waited for here.
 #[track_caller]
 fn assert_nothing_left(containerd: &Containerd, before: &str) {

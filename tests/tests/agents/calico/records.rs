@@ -87,7 +87,7 @@ impl Records {
             let given = block["allocations"].as_array().into_iter().flatten().filter_map(Value::as_u64);
             for index in given {
                 let attributes = &block["attributes"][usize::try_from(index).expect("an index")];
-                let handle = attributes["handle_id"].as_str().unwrap_or("nobody");
+                let handle = attributes["handle_id"].as_str().unwrap_or("no handle");
                 if !is_the_nodes(handle) {
                     *all.entry(handle.to_owned()).or_default() += 1;
                 }
