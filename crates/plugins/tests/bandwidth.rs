@@ -311,7 +311,7 @@ fn a_failed_add_leaves_nothing() {
         // Another ingress qdisc exists.
         run(&format!("tc qdisc add dev {} clsact", pair.host));
         let error = pod.call(&Bandwidth, Command::Add, "eth0", &config(&prev)).unwrap_err().to_string();
-        assert!(error.starts_with("lead what the pod sends from veth"), "{error}");
+        assert!(error.starts_with("redirect what the pod sends from veth"), "{error}");
         assert!(ifb_devices().is_empty());
         assert_eq!(bucket(&pair.host), None);
     });

@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use podwire_cni_plugin::Registry;
 use podwire_cni_spec::{NetworkList, NetworkName, Version};
 use podwire_install::network::{NetworkKind, NetworkSpec, DEFAULT_SUBNET};
 use podwire_install::{config_files, Identity, Layout, Record, Root, Runtime, Target};
-use podwire_plugins::{FINGERPRINT, PLUGINS};
+use podwire_plugins::PLUGINS;
 
 use super::flags::Install;
 use crate::failure::Failure;
@@ -75,7 +74,7 @@ fn program(install: &Install) -> Result<PathBuf, Failure> {
             "podwire-cni is built beside podwire; name its directory with --from",
         ));
     }
-    let registry = Registry::new(PLUGINS, FINGERPRINT);
+    let registry = podwire_plugins::registry();
     let knows = PLUGINS.first().is_some_and(|plugin| registry.in_file(plugin.name(), &file).is_some());
     if !knows {
         let text = format!("{} is from another build than this program", file.display());
