@@ -99,7 +99,7 @@ pub struct AddressStatus {
     pub leases: usize,
     /// The number of addresses that pods can get without a request to the store.
     pub warm_pool: usize,
-    /// The number of changes that are not in the store yet.
+    /// The number of leases and endpoints that are not in the store yet.
     pub unsynced: usize,
     /// Addresses that a pod has and that the store assigns to another owner.
     pub conflicting: Vec<String>,

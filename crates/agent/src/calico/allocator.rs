@@ -15,8 +15,8 @@
 //! - An endpoint is a file too: an attached pod, which the store publishes as Calico's workload endpoint.
 //! - The store sync thread is the only part that talks to the store. It repeats what the store has not confirmed.
 //!
-//! DEL deletes the lease at once; the store is updated later. A plugin that finds no agent records the release in a
-//! file.
+//! DEL deletes the lease at once; the store is updated later. A plugin that cannot reach the agent records the release
+//! in a file.
 
 pub mod direct;
 mod endpoints;
@@ -50,7 +50,7 @@ pub use error::Error;
 use lease_dir::LeaseDir;
 use requests::{Waiter, Wanted};
 pub use server::serve;
-use state::{State, Taken};
+use state::{State, TakeResult};
 
 /// The upper limit of a plugin's timeout.
 const MAX_TIMEOUT: Duration = Duration::from_secs(3600);
@@ -128,11 +128,11 @@ impl BlockAllocator {
         if !request.ips.is_empty() {
             self.state.release_previous_sandbox(owner, request)?;
         }
-        let _expected = self.state.expect(&request.ips);
+        let _pinned = self.state.pin(&request.ips);
         loop {
             match self.state.take(owner, request, &namespace)? {
-                Taken::Lease(lease) => return Ok(lease.addresses),
-                Taken::Missing(wanted) => self.wait_for_store(owner, wanted, deadline)?,
+                TakeResult::Lease(lease) => return Ok(lease.addresses),
+                TakeResult::Missing(wanted) => self.wait_for_store(owner, wanted, deadline)?,
             }
         }
     }
@@ -182,7 +182,7 @@ impl BlockAllocator {
         let owners: Vec<Owner> = self.state.lock().leases.keys().cloned().collect();
         let mut stale = owners.iter().filter(|one| one.network == network && !is_valid(one));
         stale.try_for_each(|owner| self.release(owner, None))?;
-        self.state.request_sweep(network, valid);
+        self.state.request_leak_check(network, valid);
         Ok(())
     }
 

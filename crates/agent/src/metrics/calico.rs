@@ -30,11 +30,7 @@ impl CalicoMetrics {
                 "Addresses that pods get without a request to the store",
                 &metrics.warm_pool,
             ),
-            (
-                "unsynced_leases",
-                "Changes of leases and endpoints that are not in the store yet",
-                &metrics.unsynced,
-            ),
+            ("unsynced_records", "Leases and endpoints that are not in the store yet", &metrics.unsynced),
             ("unreadable_records", "Blocks and handles that cannot be read", &metrics.unreadable),
             (
                 "conflicting_addresses",

@@ -178,7 +178,7 @@ fn gc_releases_addresses_that_calico_assigned() {
     cluster.store.set(Mode::Down);
     agent.collect("net", &[valid("valid")]).unwrap();
     cluster.store.set(Mode::Working);
-    // A pod that is attached before the sweep is not in the list of valid ones, but has a lease.
+    // A pod that is attached before the leak check is not in the list of valid ones, but has a lease.
     agent.assign(&owner("new"), &v4(), TIMEOUT).unwrap();
     let handles = || -> BTreeSet<String> { cluster.held().into_iter().map(|(handle, _)| handle).collect() };
     let left = ["net.10.c1", "net.borrowed", "net.elsewhere", "net.new", "net.valid", "other.gone"];

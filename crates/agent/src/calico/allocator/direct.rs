@@ -136,8 +136,8 @@ impl<'a> Direct<'a> {
         Ok(assigned?.concat())
     }
 
-    /// Assigns a particular address. A pod that requests it again in a new sandbox gets it: the previous sandbox is
-    /// gone, or will be.
+    /// Assigns a particular address. A pod that requests it again in a new sandbox gets it: a pod has one running
+    /// sandbox, so no process uses the address through the previous one.
     fn assign_address(
         &self,
         request: &IpamRequest,

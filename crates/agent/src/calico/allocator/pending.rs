@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use podwire_agent_ipc::addresses::Lease;
 use podwire_agent_ipc::{Owner, ValidAttachment};
 
-/// The networks whose blocks are searched for addresses without a lease, each with the attachments to keep.
-pub(super) type Sweeps = BTreeMap<String, Vec<ValidAttachment>>;
+/// The requested leak checks: networks, each with its valid attachments, whose addresses stay.
+pub(super) type LeakChecks = BTreeMap<String, Vec<ValidAttachment>>;
 
 #[derive(Default)]
 pub(super) struct Pending {
@@ -14,11 +14,11 @@ pub(super) struct Pending {
     pub(super) unsynced: BTreeSet<Owner>,
     /// Owners whose blocks cannot be read. They are retried when the sync is idle.
     postponed: BTreeSet<Owner>,
-    /// Handles of old Calico releases, which may have addresses of attachments that are gone.
+    /// The handles `namespace.pod` of deleted pods, in the format of Calico 2. They may still have addresses.
     pub(super) legacy_handles: BTreeSet<String>,
     /// Whether there may be pending releases in the lease directory.
     pub(super) has_releases: bool,
-    pub(super) sweeps: Sweeps,
+    pub(super) leak_checks: LeakChecks,
 }
 
 impl Pending {
@@ -29,11 +29,11 @@ impl Pending {
 
     /// Whether the store has everything, as far as it can be written.
     pub(super) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty() && !self.has_releases && self.sweeps.is_empty()
+        self.unsynced.is_empty() && !self.has_releases && self.leak_checks.is_empty()
     }
 
     /// The number of leases that are not in the store.
-    pub(super) fn leases(&self) -> usize {
+    pub(super) fn unsynced_leases(&self) -> usize {
         self.unsynced.len() + self.postponed.len()
     }
 
@@ -58,16 +58,16 @@ impl Pending {
         }
     }
 
-    /// Retries what was postponed, and looks for releases of plugins that found no agent.
+    /// Retries what was postponed, and looks for releases of plugins that could not reach the agent.
     pub(super) fn retry(&mut self) {
         self.unsynced.append(&mut self.postponed);
         self.has_releases = true;
     }
 
-    /// A sweep is done, unless another one with other attachments was requested meanwhile.
-    pub(super) fn finish_sweep(&mut self, network: &str, valid: &[ValidAttachment]) {
-        if self.sweeps.get(network).is_some_and(|requested| requested == valid) {
-            self.sweeps.remove(network);
+    /// A leak check is done, unless another one with other attachments was requested meanwhile.
+    pub(super) fn finish_leak_check(&mut self, network: &str, valid: &[ValidAttachment]) {
+        if self.leak_checks.get(network).is_some_and(|requested| requested == valid) {
+            self.leak_checks.remove(network);
         }
     }
 }

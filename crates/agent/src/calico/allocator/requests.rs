@@ -91,9 +91,9 @@ pub(super) struct WaitingRequest {
 #[derive(Default)]
 pub(super) struct Requests {
     queue: Vec<WaitingRequest>,
-    /// The particular addresses that pods wait for. One that was assigned stays in the warm pool until the pod's others
-    /// are.
-    expected: Vec<IpAddr>,
+    /// The particular addresses that pods wait for: they are not evicted from the warm pool. An address is listed once
+    /// for each request.
+    pinned: Vec<IpAddr>,
     /// Whether a request arrived since the store last failed.
     has_new: bool,
 }
@@ -132,18 +132,18 @@ impl Requests {
         self.has_new = false;
     }
 
-    pub(super) fn expect(&mut self, ips: &[IpAddr]) {
-        self.expected.extend(ips);
+    pub(super) fn pin(&mut self, ips: &[IpAddr]) {
+        self.pinned.extend(ips);
     }
 
-    pub(super) fn no_longer_expect(&mut self, ips: &[IpAddr]) {
+    pub(super) fn unpin(&mut self, ips: &[IpAddr]) {
         for ip in ips {
-            let at = self.expected.iter().position(|one| one == ip);
-            at.map(|at| self.expected.swap_remove(at));
+            let at = self.pinned.iter().position(|one| one == ip);
+            at.map(|at| self.pinned.swap_remove(at));
         }
     }
 
-    pub(super) fn is_expected(&self, ip: IpAddr) -> bool {
-        self.expected.contains(&ip)
+    pub(super) fn is_pinned(&self, ip: IpAddr) -> bool {
+        self.pinned.contains(&ip)
     }
 }

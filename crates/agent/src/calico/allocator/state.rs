@@ -1,7 +1,9 @@
-//! The state that plugins' requests and the store sync share: leases, the warm pool, and what the store does not have
-//! yet.
+//! The state of the allocator: leases, the warm pool, and changes that the store does not have yet. The server's
+//! threads, which answer plugins, share it with the store sync, the thread of the allocator that uses the datastore.
 //!
-//! Lock order: [`State::lock`] before the lock of the endpoints.
+//! [`State`] and [`Endpoints`] have a lock each. A thread that needs both takes the lock of `State` first. A plugin's
+//! request writes or moves a lease file under the lock of `State`, so that file and memory change together. No thread
+//! waits for the datastore under a lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,22 +22,28 @@ use super::endpoints::Endpoints;
 use super::error::Error;
 use super::handles::handle_of;
 use super::lease_dir::{LeaseDir, PendingRelease};
-use super::pending::{Pending, Sweeps};
+use super::pending::{LeakChecks, Pending};
 use super::problems::Problems;
 use super::requests::{Requests, Waiter, WaitingRequest, Wanted};
 use super::warm_pool::WarmPool;
 
-/// What the warm pool has for a request.
-pub(super) enum Taken {
-    /// All addresses; they are leased now.
+/// The result of [`State::take`].
+pub(super) enum TakeResult {
+    /// The warm pool had all requested addresses. They are leased now.
     Lease(Lease),
-    /// Not this one: the store has to assign it.
+    /// The first address that the warm pool does not have: the store sync has to assign it. Nothing is leased.
     Missing(Wanted),
 }
 
 pub(super) struct State {
+    /// The node's name in the store.
     pub(super) node: String,
+    /// The leases on disk, for the next start of the agent. A lease in memory is outdated if its file was moved to
+    /// `released` without the lock. A plugin does that if its DEL cannot reach the agent or gets no response in time:
+    /// mostly while no agent runs, but also after this agent has read the leases and before it listens. [`Endpoints`]
+    /// does it for pods whose veth pairs are gone.
     pub(super) lease_dir: LeaseDir,
+    /// The endpoints of attached pods.
     pub(super) endpoints: Endpoints,
     inner: Mutex<Inner>,
     /// Notified when the store sync has something to do.
@@ -47,35 +55,39 @@ pub(super) struct Inner {
     pub(super) warm_pool: WarmPool,
     /// Pools and the node's labels, as they were read last; none before the store has answered once.
     pub(super) rules: Option<(Rules, Labels)>,
+    /// The leases of [`State::lease_dir`], by attachment.
     pub(super) leases: BTreeMap<Owner, Lease>,
     pub(super) requests: Requests,
     pub(super) pending: Pending,
     pub(super) problems: Problems,
 }
 
-/// What the store sync takes.
+/// The input of one round of the store sync.
 pub(super) struct Work {
+    /// The store sync answers each request or puts it back.
     pub(super) requests: Vec<WaitingRequest>,
+    /// The leases to write to the store.
     pub(super) leases: Vec<Lease>,
+    /// The handles `namespace.pod` of deleted pods, in the format of Calico 2. They may still have addresses.
     pub(super) legacy_handles: Vec<String>,
-    pub(super) sweeps: Sweeps,
+    pub(super) leak_checks: LeakChecks,
 }
 
-/// Addresses that a pod waits for, until it is dropped.
-pub(super) struct Expected<'s> {
+/// A guard: while it lives, the store sync does not evict these addresses from the warm pool.
+pub(super) struct PinnedAddresses<'s> {
     state: &'s State,
     ips: &'s [IpAddr],
 }
 
-impl Drop for Expected<'_> {
+impl Drop for PinnedAddresses<'_> {
     fn drop(&mut self) {
-        self.state.lock().requests.no_longer_expect(self.ips);
+        self.state.lock().requests.unpin(self.ips);
     }
 }
 
 /// Plugins' requests.
 impl State {
-    /// The state after a start, with the leases of the directory.
+    /// The state after a start, with the leases of the directory. All of them are unsynced.
     pub(super) fn new(node: String, lease_dir: LeaseDir, endpoints: Endpoints) -> Result<State, Error> {
         let leases: BTreeMap<Owner, Lease> =
             lease_dir.leases()?.into_iter().map(|lease| (lease.owner.clone(), lease)).collect();
@@ -88,23 +100,24 @@ impl State {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the store sync. The lock makes sure that it is waiting, or has not looked for work yet.
+    /// Wakes the store sync after a change of the endpoints, which have another lock. Without the lock of the state,
+    /// the notification could fall between the store sync's check for work and its wait, and be lost.
     pub(super) fn wake_sync(&self) {
         let _inner = self.lock();
         self.work.notify_one();
     }
 
-    /// Leases addresses of the warm pool. An attachment that has a lease gets it again.
+    /// Leases addresses of the warm pool. An attachment that already has a lease gets that one.
     pub(super) fn take(
         &self,
         owner: &Owner,
         request: &AddressRequest,
         namespace: &Labels,
-    ) -> Result<Taken, Error> {
+    ) -> Result<TakeResult, Error> {
         let mut inner = self.lock();
         match inner.leases.get(owner) {
-            Some(lease) if self.lease_dir.has(owner) => return Ok(Taken::Lease(lease.clone())),
-            // A plugin that found no agent has released it.
+            Some(lease) if self.lease_dir.has(owner) => return Ok(TakeResult::Lease(lease.clone())),
+            // The lease file was moved to the pending releases: see `lease_dir`.
             Some(_) => {
                 inner.forget(owner);
                 inner.pending.has_releases = true;
@@ -115,9 +128,13 @@ impl State {
         for wanted in Wanted::of(request, namespace) {
             match inner.take_warm(&self.node, &wanted) {
                 Ok(Some(address)) => addresses.push(address),
-                other => {
+                Ok(None) => {
                     inner.warm_pool.add(addresses);
-                    return other.map(|_| Taken::Missing(wanted));
+                    return Ok(TakeResult::Missing(wanted));
+                }
+                Err(error) => {
+                    inner.warm_pool.add(addresses);
+                    return Err(error);
                 }
             }
         }
@@ -135,22 +152,25 @@ impl State {
         inner.leases.insert(owner.clone(), lease.clone());
         inner.pending.unsynced.insert(owner.clone());
         self.work.notify_one();
-        Ok(Taken::Lease(lease))
+        Ok(TakeResult::Lease(lease))
     }
 
-    /// Keeps these addresses in the warm pool, once they are there, until the returned value is dropped.
-    pub(super) fn expect<'s>(&'s self, ips: &'s [IpAddr]) -> Expected<'s> {
-        self.lock().requests.expect(ips);
-        Expected { state: self, ips }
+    /// Pins the particular addresses that a pod requests. The store sync assigns one after the other to the warm pool,
+    /// and does not evict those that it has added while the pod waits for the rest.
+    pub(super) fn pin<'s>(&'s self, ips: &'s [IpAddr]) -> PinnedAddresses<'s> {
+        self.lock().requests.pin(ips);
+        PinnedAddresses { state: self, ips }
     }
 
-    /// Asks the store sync for an address.
+    /// Requests an address from the store sync.
     pub(super) fn submit(&self, wanted: Wanted, waiter: Waiter) {
         self.lock().requests.push(WaitingRequest { wanted, waiter });
         self.work.notify_one();
     }
 
-    /// Turns an attachment's lease into a pending release. Without a lease, its handle is released.
+    /// Turns an attachment's lease into a pending release. Without a lease, the pending release has no addresses, and
+    /// the store sync releases all addresses that the attachment's handle has in the store and that no lease has:
+    /// Calico's plugin, or a plugin without an agent, assigned them.
     pub(super) fn release(&self, owner: &Owner, legacy_handle: Option<&str>) -> Result<(), Error> {
         let mut inner = self.lock();
         self.lease_dir.release(owner)?;
@@ -161,7 +181,9 @@ impl State {
         Ok(())
     }
 
-    /// Releases an address that a pod requests again in a new sandbox: the previous sandbox is gone, or will be.
+    /// Releases the leases of a pod's previous sandboxes, if they have an address that the pod requests in a new
+    /// sandbox. A pod has one running sandbox, so no process uses the address through a previous one. The DEL of a
+    /// previous sandbox may still follow; it releases only addresses of that sandbox's own handle.
     pub(super) fn release_previous_sandbox(
         &self,
         owner: &Owner,
@@ -178,13 +200,15 @@ impl State {
         previous.iter().try_for_each(|owner| self.release(owner, None))
     }
 
-    /// Requests a search of a network's blocks for addresses without a lease.
-    pub(super) fn request_sweep(&self, network: &str, valid: &[ValidAttachment]) {
-        self.lock().pending.sweeps.insert(network.to_owned(), valid.to_vec());
-        self.wake_sync();
+    /// Requests a leak check: the store sync searches the node's blocks for addresses of a network that have no lease,
+    /// and releases those whose containers are not in `valid`, the attachments that the runtime still has. The request
+    /// replaces an earlier one for the network.
+    pub(super) fn request_leak_check(&self, network: &str, valid: &[ValidAttachment]) {
+        self.lock().pending.leak_checks.insert(network.to_owned(), valid.to_vec());
+        self.work.notify_one();
     }
 
-    /// Whether namespace labels matter for the choice of pools. They may, before the pools were read.
+    /// Whether a pool selects namespaces by their labels. True until the pools are known.
     pub(super) fn uses_namespace_labels(&self) -> bool {
         self.lock().rules.as_ref().is_none_or(|(rules, _)| rules.use_namespace_labels())
     }
@@ -194,7 +218,7 @@ impl State {
         AddressStatus {
             leases: inner.leases.len(),
             warm_pool: inner.warm_pool.len(),
-            unsynced: inner.pending.leases() + self.endpoints.unsynced(),
+            unsynced: inner.pending.unsynced_leases() + self.endpoints.unsynced(),
             conflicting: inner.problems.conflicting.iter().cloned().collect(),
             unreadable: inner.problems.unreadable.iter().cloned().collect(),
             problem: inner.problems.store.clone(),
@@ -202,9 +226,10 @@ impl State {
     }
 }
 
-/// The store sync's side.
+/// The store sync's calls.
 impl State {
-    /// Waits for work. After a timeout everything that was postponed is due again; returns whether that is the case.
+    /// Waits for work, at most `timeout`. Returns whether none arrived. Then the next round retries leases and releases
+    /// that were postponed because a record in the store could not be read, and looks for files that plugins moved.
     pub(super) fn wait_for_work(&self, timeout: Duration) -> bool {
         let is_idle = |inner: &mut Inner| {
             inner.requests.is_empty() && inner.pending.is_empty() && !self.endpoints.has_changes()
@@ -219,24 +244,28 @@ impl State {
         waited.timed_out()
     }
 
-    /// Waits until one more request arrives, at most `timeout`.
+    /// Waits after a failure of the store, at most `timeout`, or until a new request arrives. The requests that failed
+    /// are in the queue again, and do not end the wait.
     pub(super) fn wait_for_request(&self, timeout: Duration) {
         self.lock().requests.drop_expired();
         let waited = self.work.wait_timeout_while(self.lock(), timeout, |inner| !inner.requests.has_new());
         waited.unwrap_or_else(PoisonError::into_inner).0.requests.clear_new();
     }
 
-    /// Waits for more changes, at most `timeout`, unless a pod waits for an address.
-    pub(super) fn gather(&self, timeout: Duration) {
+    /// Waits for `timeout`, so that one write to the store has many changes, or until a pod waits for an address.
+    pub(super) fn wait_for_batch(&self, timeout: Duration) {
         drop(self.work.wait_timeout_while(self.lock(), timeout, |inner| inner.requests.is_empty()));
     }
 
-    /// What the store needs now: the leases that it does not have, or all. They stay pending until they are synced.
+    /// The work of a round: waiting requests, unsynced leases or all leases, legacy handles and leak checks. Only the
+    /// requests leave the state; the rest stays pending until the store has it. Call this before
+    /// [`pending_releases`](Self::pending_releases).
     pub(super) fn take_work(&self, all_leases: bool) -> Work {
         let mut inner = self.lock();
+        // Before the round reads the pending releases: one that is recorded from now on causes another round.
         inner.pending.has_releases = false;
         if all_leases {
-            // Plugins that found no agent have released these.
+            // The files of these leases were moved to the pending releases: see `lease_dir`.
             let is_gone = |owner: &&Owner| !self.lease_dir.has(owner);
             let gone: Vec<Owner> = inner.leases.keys().filter(is_gone).cloned().collect();
             gone.iter().for_each(|owner| inner.forget(owner));
@@ -249,12 +278,12 @@ impl State {
         Work {
             leases,
             legacy_handles: inner.pending.legacy_handles.iter().cloned().collect(),
-            sweeps: inner.pending.sweeps.clone(),
+            leak_checks: inner.pending.leak_checks.clone(),
             requests: inner.requests.take_all(),
         }
     }
 
-    /// All pending releases. A lease that a plugin has moved there is forgotten.
+    /// All pending releases. Forgets each lease whose file was moved to them.
     pub(super) fn pending_releases(&self) -> Vec<PendingRelease> {
         let mut inner = self.lock();
         let releases = self.lease_dir.pending_releases();
@@ -265,33 +294,36 @@ impl State {
         releases
     }
 
-    /// Records the endpoint and the addresses of a container as gone, unless a lease has its handle. Returns whether it
-    /// did.
+    /// Records that a container is gone that a leak check found: its endpoint is to be withdrawn, and its addresses are
+    /// to be released. `handle` is the one of `gone.owner`: it names network and container, but no interface. Returns
+    /// false and records nothing if a lease has the handle: the container was attached after the leak check was
+    /// requested.
     pub(super) fn release_stale(&self, handle: &str, gone: &Endpoint) -> Result<bool, Error> {
         let mut inner = self.lock();
-        let is_stale = inner.leased(handle).is_empty();
-        if is_stale {
-            self.endpoints.withdraw(gone)?;
-            self.lease_dir.release(&gone.owner)?;
-            inner.pending.has_releases = true;
+        if inner.leases.values().any(|lease| handle_of(lease) == handle) {
+            return Ok(false);
         }
-        Ok(is_stale)
+        self.endpoints.withdraw(gone)?;
+        // There is no lease file, so this pending release has no addresses: all of the handle's are released.
+        self.lease_dir.release(&gone.owner)?;
+        inner.pending.has_releases = true;
+        Ok(true)
     }
 
-    /// Adds addresses that the store has assigned to the warm pool.
+    /// Adds addresses to the warm pool that the store has just assigned to it.
     pub(super) fn add_warm(&self, addresses: Vec<IpNet>) {
         self.add_unleased(&mut self.lock(), addresses);
     }
 
-    /// Makes the warm pool equal to what the store assigns to it. Leases are compared after the store was read, under
-    /// the lock.
-    pub(super) fn recount_warm(&self, addresses: Vec<IpNet>) {
+    /// Makes the warm pool equal to the addresses that the store assigns to it.
+    pub(super) fn reconcile_warm_pool(&self, addresses: Vec<IpNet>) {
         let mut inner = self.lock();
         inner.warm_pool.retain(&addresses);
         self.add_unleased(&mut inner, addresses);
     }
 
-    /// Addresses of leases and of pending releases are not warm, whatever the store says.
+    /// Adds addresses to the warm pool, except those of leases and of pending releases. The store read may be older
+    /// than the newest of them, so they are filtered here, under the lock.
     fn add_unleased(&self, inner: &mut Inner, addresses: Vec<IpNet>) {
         let releases = self.lease_dir.pending_releases();
         let leases = inner.leases.values().chain(releases.iter().map(|release| &release.lease));
@@ -299,11 +331,12 @@ impl State {
         inner.warm_pool.add(addresses.into_iter().filter(|address| !used.contains(address)));
     }
 
-    /// Takes warm addresses that may not stay in the pool. Those that a pod waits for stay.
-    pub(super) fn take_disallowed(&self, is_allowed: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
+    /// Removes addresses from the warm pool that may not stay there, except pinned ones. The caller releases them in
+    /// the store.
+    pub(super) fn evict_disallowed(&self, is_allowed: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
         let mut inner = self.lock();
         let Inner { warm_pool, requests, .. } = &mut *inner;
-        warm_pool.take_disallowed(|ip| requests.is_expected(ip) || is_allowed(ip))
+        warm_pool.evict_disallowed(|ip| requests.is_pinned(ip) || is_allowed(ip))
     }
 }
 
@@ -321,11 +354,12 @@ impl Inner {
 
     fn take_warm(&mut self, node: &str, wanted: &Wanted) -> Result<Option<IpNet>, Error> {
         match (wanted, &self.rules) {
-            (_, None) => Ok(None),
             (Wanted::Address(ip), _) => Ok(self.warm_pool.take_address(*ip)),
             (Wanted::Any(choice), Some((rules, labels))) => {
                 self.warm_pool.take(rules, &choice.request(node, labels))
             }
+            // The warm pool is empty until the store sync has read the pools.
+            (Wanted::Any(_), None) => Ok(None),
         }
     }
 }

@@ -26,9 +26,10 @@ use super::{Opener, Settings};
 const RULES_AGE: Duration = Duration::from_secs(5);
 /// The interval at which leases and warm pool are compared with the store.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
-/// How long changes are gathered into one write, unless a pod waits. Meanwhile the plugin's process has the CPU.
-const GATHER: Duration = Duration::from_millis(10);
-/// The first wait after the start is shorter: plugins may have found no agent and recorded releases in the meantime.
+/// How long the thread waits for more changes for one write, unless a pod waits for an address. Meanwhile the plugin's
+/// process has the CPU.
+const BATCH_WAIT: Duration = Duration::from_millis(10);
+/// The first wait after the start is shorter: until the agent listens, plugins cannot reach it and record releases.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 /// Starts the thread. It runs until the program ends.
@@ -97,7 +98,7 @@ impl StoreSync {
                     }
                     let timeout = if self.has_settled { AUDIT_INTERVAL } else { FIRST_WAIT };
                     self.has_settled |= self.state.wait_for_work(timeout);
-                    self.state.gather(GATHER);
+                    self.state.wait_for_batch(BATCH_WAIT);
                 }
                 Err(error) => {
                     // A write without an answer may have changed the warm pool in the store.
@@ -134,11 +135,11 @@ impl StoreSync {
             if let Err(error) = self.state.endpoints.withdraw_without_veth() {
                 warn!(%error, "endpoints of deleted pods cannot be recorded");
             }
-            self.recount_warm(&session.allocator)?;
+            self.reconcile_warm_pool(&session.allocator)?;
         }
         // 1. Before addresses are added: a pod takes the address that it waits for at once.
         self.release_disallowed(&session)?;
-        let Work { requests, leases, legacy_handles, sweeps } = self.state.take_work(is_audit);
+        let Work { requests, leases, legacy_handles, leak_checks } = self.state.take_work(is_audit);
         // 2. A request for a particular address may need the one that the previous sandbox released.
         let requests = self.after_releases(&session, requests)?;
         self.serve(&session, requests)?;
@@ -158,9 +159,10 @@ impl StoreSync {
         //    does the rest.
         let has_requests = || !self.state.lock().requests.is_empty();
         let published = self.state.endpoints.sync_published(store, &self.settings.node, has_requests);
-        // 5. Last, because a sweep reads all blocks. The next round releases what it finds.
-        let swept = sweeps.iter().try_for_each(|(network, valid)| self.sweep(&session, network, valid));
-        published.and(withdrawn).and(swept)
+        // 5. Last, because a leak check reads all blocks. The next round releases what it finds.
+        let mut leak_checks = leak_checks.iter();
+        let checked = leak_checks.try_for_each(|(network, valid)| self.check_leaks(&session, network, valid));
+        published.and(withdrawn).and(checked)
     }
 
     /// Releases what is pending if a request needs a particular address. If the store fails, the requests wait on.
@@ -182,11 +184,11 @@ impl StoreSync {
     }
 
     /// Reads the warm pool of a previous agent, or of a write whose answer was lost.
-    fn recount_warm(&self, allocator: &Allocator<'_>) -> Result<(), IpamError> {
+    fn reconcile_warm_pool(&self, allocator: &Allocator<'_>) -> Result<(), IpamError> {
         match allocator.warm_addresses(&self.warm_handle) {
             Err(error @ IpamError::Store(_)) => return Err(error),
             Err(error) => self.report([&error]),
-            Ok(addresses) => self.state.recount_warm(addresses),
+            Ok(addresses) => self.state.reconcile_warm_pool(addresses),
         }
         Ok(())
     }

@@ -47,8 +47,8 @@ impl WarmPool {
         self.0.remove(at)
     }
 
-    /// Takes all addresses that may not stay in the pool.
-    pub(super) fn take_disallowed(&mut self, is_allowed: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
+    /// Removes and returns all addresses that may not stay in the pool.
+    pub(super) fn evict_disallowed(&mut self, is_allowed: impl Fn(IpAddr) -> bool) -> Vec<IpNet> {
         let (allowed, disallowed): (Vec<IpNet>, Vec<IpNet>) =
             self.0.iter().partition(|address| is_allowed(address.addr()));
         self.0 = allowed.into();

@@ -89,7 +89,7 @@ impl StoreSync {
             |choice: &PoolChoice| rules.networks_for(&choice.request(&self.settings.node, labels)).ok();
         let requested: Vec<IpNet> =
             self.requested.values().filter_map(networks).flat_map(|networks| cidrs(&networks)).collect();
-        let disallowed = self.state.take_disallowed(|ip| rules.allows_warm_address(ip, labels, &requested));
+        let disallowed = self.state.evict_disallowed(|ip| rules.allows_warm_address(ip, labels, &requested));
         let handle = Some(self.warm_handle.clone());
         let releases: Vec<Release> = disallowed
             .iter()

@@ -1,4 +1,4 @@
-//! Releases in the store: pending releases, legacy handles, and addresses that a sweep finds.
+//! Releases in the store: pending releases, legacy handles, and addresses that a leak check finds.
 
 use ipnet::IpNet;
 use podwire_agent_ipc::ValidAttachment;
@@ -63,8 +63,8 @@ impl StoreSync {
     }
 
     /// Records releases for a network's containers that are not valid and have no lease. A container that was attached
-    /// after the sweep was requested has a lease.
-    pub(super) fn sweep(
+    /// after the leak check was requested has a lease.
+    pub(super) fn check_leaks(
         &self,
         session: &Session<'_>,
         network: &str,
@@ -77,7 +77,7 @@ impl StoreSync {
                 Err(error) => warn!(%error, handle, "stale addresses cannot be recorded for release"),
             }
         }
-        self.state.lock().pending.finish_sweep(network, valid);
+        self.state.lock().pending.finish_leak_check(network, valid);
         Ok(())
     }
 }

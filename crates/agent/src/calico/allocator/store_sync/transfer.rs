@@ -28,7 +28,7 @@ impl StoreSync {
         }
         if !lost.is_empty() {
             // More of the warm pool may have another owner.
-            self.recount_warm(&session.allocator)?;
+            self.reconcile_warm_pool(&session.allocator)?;
         }
         let conflicting =
             lost.iter().map(|lost| format!("{} of {}", lost.address.addr(), lost.handle)).collect();
