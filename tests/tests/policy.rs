@@ -117,7 +117,7 @@ fn a_failed_expectation_names_the_deciding_policy() {
     for line in [
         "FAILED  tests/shop.yaml: ssh (2 of 2 connections)",
         "  shop/web -> shop/db TCP 22: expected allow, is deny (10.244.0.2 -> 10.244.0.3)",
-        "    egress of shop/web: allow: no policy decides about it",
+        "    egress of shop/web: allow: no policy applies",
         "    ingress of shop/db: deny: the pod is isolated and no rule allows it: shop/db",
     ] {
         assert!(output.stdout.lines().any(|is| is == line), "{line}\n{}", output.stdout);
@@ -150,7 +150,7 @@ fn explain_names_the_rule_and_exits_by_the_verdict() {
         first,
         [
             "shop/web (10.244.0.2) -> shop/db (10.244.0.3) TCP 5432: allow",
-            "  egress of shop/web: allow: no policy decides about it",
+            "  egress of shop/web: allow: no policy applies",
             "  ingress of shop/db: allow: NetworkPolicy shop/db ingress[0] says Accept",
         ]
     );

@@ -64,7 +64,7 @@ impl ConnectionCleanup {
         let tcp = denied.iter().filter(|one| one.protocol == Protocol::Tcp.number());
         let ends: Vec<(SocketAddr, SocketAddr)> = tcp.map(|one| (one.from, one.to)).collect();
         // 1. Block late packets, so that none of them starts a new entry. 2. Delete the conntrack entries.
-        tables.block_closed(&ends)?;
+        tables.block_closed_connections(&ends)?;
         ct::forget(&mut self.conntrack, &denied)?;
         Ok(denied.len())
     }

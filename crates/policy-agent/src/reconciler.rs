@@ -100,8 +100,8 @@ impl PolicyReconciler {
     /// Applies the program. If the kernel cannot log dropped packets, the rules do without.
     fn apply(&mut self, program: &Program, ports: Vec<PodPort>) -> Result<Change> {
         let pod_networks = self.pod_networks.clone();
-        let (sample_drops, block_closed) = (self.drop_log.is_some(), self.cleanup.is_some());
-        let input = NodeInput { pod_networks, ports, sample_drops, block_closed };
+        let (sample_drops, block_closed_connections) = (self.drop_log.is_some(), self.cleanup.is_some());
+        let input = NodeInput { pod_networks, ports, sample_drops, block_closed_connections };
         match self.tables.apply(program, &input) {
             Err(error) if sample_drops && error.is_unsupported() => {
                 let change = self.tables.apply(program, &NodeInput { sample_drops: false, ..input })?;

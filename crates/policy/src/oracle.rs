@@ -63,7 +63,7 @@ pub enum Reason {
     Itself,
     /// Isolation never applies between a pod and its node.
     OwnNode,
-    /// No policy decides.
+    /// No policy selects the pod, or no rule of the selecting policies decides.
     NoPolicy,
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Reason {
             }
             Reason::Itself => f.write_str("a pod always reaches itself"),
             Reason::OwnNode => f.write_str("a pod and the node where it runs always reach each other"),
-            Reason::NoPolicy => f.write_str("no policy decides about it"),
+            Reason::NoPolicy => f.write_str("no policy applies"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The program: the compiled policies, in terms of a kernel firewall.
 //!
-//! A pod has a [`Chain`] for each direction in which a policy selects it. A chain is a list of at most three
-//! [`Stage`]s, one for each tier. A stage is a list of rules, with a default outcome for packets that match none. Rules
-//! name [sets](Program::addresses), and sets contain addresses.
+//! A pod has a [`Chain`] for each direction in which a policy selects it. A chain is a list of [`Stage`]s, at most one
+//! for each tier. A stage is a list of rules, with a default outcome for packets that match none. Rules name
+//! [sets](Program::addresses), and sets contain addresses.
 //!
 //! What changes often is separate from what changes rarely. When a pod is added, deleted or relabelled, set elements
 //! change, and possibly the pod's chain: no rule does. Pods with the same policies share their chains,
@@ -68,7 +68,7 @@ pub struct Program {
     pub descriptions: BTreeMap<Id, String>,
 }
 
-/// A pod with its chains.
+/// A pod of the program, with its chains.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
     /// The pod addresses.
@@ -77,12 +77,12 @@ pub struct Endpoint {
     pub node: Vec<IpAddr>,
     /// The chain for received packets; without one, all are accepted.
     pub ingress: Option<Id>,
-    /// The chain for sent packets.
+    /// The chain for sent packets; without one, all are accepted.
     pub egress: Option<Id>,
 }
 
 impl Endpoint {
-    /// The chain for a direction.
+    /// The chain for a direction; `None` if no policy selects the pod in this direction.
     pub fn chain(&self, direction: Direction) -> Option<&Id> {
         match direction {
             Direction::Ingress => self.ingress.as_ref(),

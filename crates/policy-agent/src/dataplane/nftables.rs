@@ -132,8 +132,8 @@ impl Nftables {
     }
 
     /// Drops packets of these TCP connections from now on, unless conntrack knows them as established: the caller
-    /// deletes them from conntrack next. The last apply must have had [`NodeInput::block_closed`].
-    pub fn block_closed(&mut self, connections: &[(SocketAddr, SocketAddr)]) -> Result<()> {
+    /// deletes them from conntrack next. The last apply must have had [`NodeInput::block_closed_connections`].
+    pub fn block_closed_connections(&mut self, connections: &[(SocketAddr, SocketAddr)]) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let generation = nft::generation(&mut self.socket)?;
             let mut transaction = Transaction::at_generation(generation);

@@ -14,8 +14,9 @@ pub struct NodeInput {
     pub ports: Vec<PodPort>,
     /// Whether the kernel sends some of the dropped packets to [`DropSamples`](super::DropSamples).
     pub sample_drops: bool,
-    /// Whether the table has the sets for [`Nftables::block_closed`](super::Nftables::block_closed).
-    pub block_closed: bool,
+    /// Whether the table has the sets for
+    /// [`Nftables::block_closed_connections`](super::Nftables::block_closed_connections).
+    pub block_closed_connections: bool,
 }
 
 /// The node's end of a pod's veth pair.

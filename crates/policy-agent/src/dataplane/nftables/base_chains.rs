@@ -7,7 +7,7 @@ use podwire_policy::Direction;
 
 use super::family::NftFamily;
 use super::model::DesiredTable;
-use super::names::{EGRESS, INGRESS, ITSELF, POD_NETWORKS};
+use super::names::{EGRESS, INGRESS, POD_NETWORKS, POD_TO_ITSELF};
 use super::reasons::{Reasons, UNKNOWN_POD};
 use super::{closed_connections, granted_prefixes};
 use crate::dataplane::node_input::NodeInput;
@@ -28,8 +28,11 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
         table.add_base_chain(name, base, vec![Rule::new().jump(chain)]);
     }
     for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
-        let late =
-            if input.block_closed { closed_connections::rules(direction, reasons) } else { Vec::new() };
+        let late = if input.block_closed_connections {
+            closed_connections::rules(direction, reasons)
+        } else {
+            Vec::new()
+        };
         let mut rules = preamble(late);
         for family in IpFamily::ALL {
             let rule = Rule::new().family(family.packet_family());
@@ -60,7 +63,8 @@ fn preamble(late: Vec<Rule>) -> Vec<Rule> {
     }
     for family in IpFamily::ALL {
         let rule = Rule::new().family(family.packet_family());
-        rules.push(rule.in_set(&[family.source(), family.destination()], &family.set_name(ITSELF)).accept());
+        let (ends, set) = ([family.source(), family.destination()], family.set_name(POD_TO_ITSELF));
+        rules.push(rule.in_set(&ends, &set).accept());
     }
     rules
 }

@@ -12,7 +12,7 @@ pub(in crate::dataplane) const BRIDGE_TABLE: Table = Table::named(Family::Bridge
 pub(super) const EGRESS: &str = "egress";
 pub(super) const INGRESS: &str = "ingress";
 /// Each pod address twice, as source and destination: packets from a pod to itself.
-pub(super) const ITSELF: &str = "itself";
+pub(super) const POD_TO_ITSELF: &str = "itself";
 /// Networks that contain only pod addresses.
 pub(super) const POD_NETWORKS: &str = "pod_networks";
 

@@ -1,4 +1,4 @@
-//! The desired content of the policy table: a program as sets, maps, chains and rules.
+//! The desired content of the policy table: the compiled policies ([`Program`]) as sets, maps, chains and rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -7,35 +7,40 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Element, Rule, Type, Value, Verdict};
-use podwire_policy::program::{Endpoint, Id};
+use podwire_policy::program::{Endpoint, Id, PortRange};
 use podwire_policy::{Direction, Program, Protocol};
 
 use super::family::NftFamily;
 use super::model::{keyed, DesiredChain, DesiredSet, DesiredTable, SetKind};
-use super::names::{drops_by_pod, EGRESS, INGRESS, ITSELF, POD_NETWORKS, POLICY_TABLE};
+use super::names::{drops_by_pod, EGRESS, INGRESS, POD_NETWORKS, POD_TO_ITSELF, POLICY_TABLE};
 use super::reasons::Reasons;
 use super::{
     base_chains, closed_connections, drop_chains, granted_prefixes, intervals, source_check, stage_rules,
 };
 use crate::dataplane::node_input::NodeInput;
 
-/// The desired table, with the parts of the program that it was built from. The next build reuses what has not changed.
+/// The desired table, with parts of the program that it was built from. The next build compares them with its own
+/// program and reuses what has not changed.
 #[derive(Clone, Debug)]
 pub(super) struct PolicyTable {
     pub desired: Arc<DesiredTable>,
-    addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
+    /// [`Program::addresses`], for comparison with the next program.
+    peer_addresses: BTreeMap<Id, Arc<BTreeSet<IpAddr>>>,
+    /// By pod, `namespace/name`.
     pods: BTreeMap<String, Arc<PodElements>>,
 }
 
-/// A pod's elements, each with the name and family of its set.
+/// The set and map elements of a pod.
 #[derive(Debug)]
 struct PodElements {
+    /// The pod in the program, for comparison with the next program.
     endpoint: Endpoint,
+    /// Each with the name and the family of its set.
     elements: Vec<(&'static str, IpFamily, Arc<Element>)>,
 }
 
 impl PolicyTable {
-    /// Builds the table. `previous`: the result of the last build.
+    /// Builds the table. `previous`: the result of the last build, whether the kernel has it or not.
     pub fn build(
         program: &Program,
         input: &NodeInput,
@@ -45,11 +50,13 @@ impl PolicyTable {
         let pods = pod_elements(program, previous);
         let mut builder = Builder { table: DesiredTable::empty(POLICY_TABLE), program, previous };
         base_chains::build(&mut builder.table, input, reasons);
-        if input.block_closed {
+        if input.block_closed_connections {
             closed_connections::build(&mut builder.table);
         }
         drop_chains::build(&mut builder.table, input, reasons);
+        // Bridge ports are checked in the bridge table, see `source_check::bridge_table`.
         source_check::build_routed(&mut builder.table, input);
+        // Maps that lead from further source networks of pods to the chains of these pods.
         granted_prefixes::build(&mut builder.table, program, input);
         for family in IpFamily::ALL {
             builder.add_pod_sets(&pods, family);
@@ -59,16 +66,16 @@ impl PolicyTable {
         builder.add_port_sets();
         builder.add_chains(reasons);
         let desired = Arc::new(builder.table);
-        PolicyTable { desired, addresses: program.addresses.clone(), pods }
+        PolicyTable { desired, peer_addresses: program.addresses.clone(), pods }
     }
 }
 
-/// The elements of the program's pods.
+/// The elements of the program's pods, by `namespace/name`.
 fn pod_elements(program: &Program, previous: Option<&PolicyTable>) -> BTreeMap<String, Arc<PodElements>> {
     let elements = |pod: &String, endpoint: &Endpoint| {
-        let same = previous.and_then(|previous| previous.pods.get(pod));
-        let same = same.filter(|same| same.endpoint == *endpoint).cloned();
-        same.unwrap_or_else(|| Arc::new(PodElements::of(pod, endpoint)))
+        let cached = previous.and_then(|previous| previous.pods.get(pod));
+        let unchanged = cached.filter(|cached| cached.endpoint == *endpoint).cloned();
+        unchanged.unwrap_or_else(|| Arc::new(PodElements::of(pod, endpoint)))
     };
     program.endpoints.iter().map(|(pod, endpoint)| (pod.clone(), elements(pod, endpoint))).collect()
 }
@@ -78,20 +85,24 @@ impl PodElements {
         let mut elements = Vec::new();
         for address in endpoint.addresses.iter().copied() {
             let family = IpFamily::of(address);
-            elements.push((ITSELF, family, Element::key(Value::ip(address).and_ip(address))));
+            // The key is source and destination: the pod's address twice.
+            let to_itself = Element::key(Value::ip(address).and_ip(address));
+            elements.push((POD_TO_ITSELF, family, Arc::new(to_itself)));
             for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
                 let verdict = match endpoint.chain(direction) {
                     Some(chain) => Verdict::Goto(chain.to_string()),
+                    // No policy selects the pod in this direction. The address still needs an element: without one, the
+                    // rules drop its packets if it is in the pod networks.
                     None => Verdict::Accept,
                 };
-                let to_chain = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
-                elements.push((name, family, to_chain));
+                let verdict_element = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
+                elements.push((name, family, Arc::new(verdict_element)));
+                // The kernel counts the pod's dropped packets in this element.
                 let counter = Element::key(Value::ip(address)).comment(pod);
-                elements.push((drops_by_pod(direction), family, counter));
+                elements.push((drops_by_pod(direction), family, Arc::new(counter)));
             }
         }
-        let shared = |(name, family, element)| (name, family, Arc::new(element));
-        PodElements { endpoint: endpoint.clone(), elements: elements.into_iter().map(shared).collect() }
+        PodElements { endpoint: endpoint.clone(), elements }
     }
 }
 
@@ -108,23 +119,25 @@ impl Builder<'_> {
         for (name, kind) in [
             (EGRESS, SetKind::Verdicts(address)),
             (INGRESS, SetKind::Verdicts(address)),
-            (ITSELF, SetKind::Keys(vec![address, address])),
+            (POD_TO_ITSELF, SetKind::Keys(vec![address, address])),
             (drops_by_pod(Direction::Egress), SetKind::Counters(address)),
             (drops_by_pod(Direction::Ingress), SetKind::Counters(address)),
         ] {
             let all = pods.values().flat_map(|pod| &pod.elements);
-            let of_set = all.filter(|(set, of, _)| *set == name && *of == family);
+            let of_set = all.filter(|(set, element_family, _)| *set == name && *element_family == family);
             let elements = of_set.map(|(_, _, element)| keyed(element.clone())).collect();
             self.table.sets.insert(family.set_name(name), DesiredSet { kind, elements: Arc::new(elements) });
         }
     }
 
-    /// The sets of peers that rules name: addresses, networks and named ports.
+    /// Sets that rules refer to: peer addresses, peer networks, resolved named ports. Only address sets are reused from
+    /// the previous table: they are the largest, and comparing an unchanged one compares only the `Arc` pointers.
     fn add_peer_sets(&mut self, family: IpFamily) {
         for (id, addresses) in &self.program.addresses {
             let name = family.set_name(id.as_str());
-            let same = self.previous.filter(|previous| previous.addresses.get(id) == Some(addresses));
-            if let Some(set) = same.and_then(|previous| previous.desired.sets.get(&name)) {
+            let unchanged =
+                self.previous.filter(|previous| previous.peer_addresses.get(id) == Some(addresses));
+            if let Some(set) = unchanged.and_then(|previous| previous.desired.sets.get(&name)) {
                 self.table.sets.insert(name, set.clone());
                 continue;
             }
@@ -151,25 +164,31 @@ impl Builder<'_> {
         self.table.add_set(family.set_name(id), kind, intervals::elements(&of_family));
     }
 
-    /// The sets of single ports that rules name.
+    /// Sets of single ports that rules refer to. Port ranges are compared in the rules themselves, see
+    /// [`stage_rules`].
     fn add_port_sets(&mut self) {
         for (id, ranges) in &self.program.ports {
-            let ports = stage_rules::ports_in_set(ranges);
-            let keys = ports.iter().map(|port| Value::protocol(port.protocol.number()).and_port(port.first));
-            let elements: Vec<Element> = keys.map(Element::key).collect();
-            if !elements.is_empty() {
-                let kind = SetKind::Keys(vec![Type::Protocol, Type::Port]);
-                self.table.add_set(id.as_str().to_owned(), kind, elements);
+            let single_ports = stage_rules::ports_in_set(ranges);
+            // No rule refers to a set without elements.
+            if single_ports.is_empty() {
+                continue;
             }
+            let key = |port: &PortRange| Value::protocol(port.protocol.number()).and_port(port.first);
+            let elements = single_ports.iter().map(|port| Element::key(key(port))).collect();
+            let kind = SetKind::Keys(vec![Type::Protocol, Type::Port]);
+            self.table.add_set(id.as_str().to_owned(), kind, elements);
         }
     }
 
-    /// The chains of pods and of stages.
+    /// A chain for all pods with the same policies, and a chain for each of its stages: Admin, NetworkPolicy, Baseline.
+    /// A packet that a stage does not decide about returns to the pods' chain. If no stage decides, it is accepted.
     fn add_chains(&mut self, reasons: &Reasons) {
         for (id, chain) in &self.program.chains {
             let jumps = chain.stages.iter().map(|stage| Rule::new().jump(stage.as_str()));
             self.add_chain(id, || jumps.chain([Rule::new().accept()]).collect());
             for stage in &chain.stages {
+                // The compiler keeps a stage as long as a chain lists it. If one were missing, the kernel would reject
+                // the jump to it, and with it the whole transaction.
                 let Some(content) = self.program.stages.get(stage) else { continue };
                 let program = self.program;
                 self.add_chain(stage, || stage_rules::rules(program, content, chain.direction, reasons));
@@ -177,10 +196,11 @@ impl Builder<'_> {
         }
     }
 
-    /// A chain whose name is a hash of its content: a chain of that name in the previous table has the same rules.
+    /// Adds a chain. A chain of the same name in the previous table has the same rules: the name is a hash of the
+    /// direction and the content, and [`Reasons`] keeps the numbers of a stage that is in both programs.
     fn add_chain(&mut self, id: &Id, rules: impl FnOnce() -> Vec<Rule>) {
-        let same = self.previous.and_then(|previous| previous.desired.chains.get(id.as_str())).cloned();
-        let chain = same.unwrap_or_else(|| Arc::new(DesiredChain { base: None, rules: rules() }));
+        let cached = self.previous.and_then(|previous| previous.desired.chains.get(id.as_str())).cloned();
+        let chain = cached.unwrap_or_else(|| Arc::new(DesiredChain { base: None, rules: rules() }));
         self.table.chains.insert(id.to_string(), chain);
     }
 }

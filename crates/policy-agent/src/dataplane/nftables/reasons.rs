@@ -53,8 +53,10 @@ impl Reasons {
     /// Adds the reasons of `program` and removes those that only the previous program had.
     pub fn update(&mut self, program: &Program, input: &NodeInput) {
         let mut previous = std::mem::take(&mut self.stages);
-        let fixed =
-            [UNKNOWN_POD].into_iter().chain(input.block_closed.then_some(CLOSED_CONNECTION)).collect();
+        let fixed = [UNKNOWN_POD]
+            .into_iter()
+            .chain(input.block_closed_connections.then_some(CLOSED_CONNECTION))
+            .collect();
         let mut is_same = self.fixed == fixed;
         self.fixed = fixed;
         for chain in program.chains.values() {
