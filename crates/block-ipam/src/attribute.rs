@@ -20,7 +20,7 @@ pub struct Attribute {
     /// Pod, namespace, node and other keys.
     #[serde(default, deserialize_with = "json::null_is_empty", skip_serializing_if = "BTreeMap::is_empty")]
     pub secondary: BTreeMap<String, String>,
-    /// When the address was released, if it is cooling down.
+    /// When the address was released, if it is in its cooldown.
     #[serde(default, rename = "releasedAt", skip_serializing_if = "Option::is_none")]
     pub released_at: Option<String>,
     #[serde(flatten)]
@@ -34,7 +34,7 @@ impl Attribute {
     }
 
     /// The attribute of an address that is released at `now`.
-    pub(super) fn cooling(now: Timestamp) -> Attribute {
+    pub(super) fn in_cooldown(now: Timestamp) -> Attribute {
         Attribute { released_at: Some(now.rfc3339()), ..Attribute::default() }
     }
 
@@ -43,8 +43,8 @@ impl Attribute {
         self.handle_id.as_deref().map(Handle::plain)
     }
 
-    /// Whether the address is released and cools down before it is assigned again.
-    pub fn is_cooling(&self) -> bool {
+    /// Whether the address is released and cannot be assigned again yet.
+    pub fn is_in_cooldown(&self) -> bool {
         self.released_at.is_some()
     }
 

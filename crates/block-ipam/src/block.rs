@@ -12,7 +12,7 @@ use super::record::Value;
 use super::{AffinityOwner, Attribute, Reservations};
 use crate::timestamp::Timestamp;
 
-/// The maximum number of host bits: with larger blocks, every pod's start would transfer a megabyte.
+/// The maximum number of host bits. A full block of this size is a record of 20 MB (docs/ipam.md, Limits).
 const MAX_HOST_BITS: u8 = 16;
 
 /// Consecutive addresses and their holders. This record is the only authority about an address.
@@ -195,7 +195,7 @@ impl Block {
                     self.unallocated.push(ordinal);
                     None
                 }
-                _ => Some(self.attribute_index(&Attribute::cooling(now))),
+                _ => Some(self.attribute_index(&Attribute::in_cooldown(now))),
             };
         }
         self.compact();

@@ -1,4 +1,5 @@
-//! An index of pools, nodes and blocks, from which routes are computed.
+//! An index of pools, nodes and blocks, from which routes are computed. Of a block it keeps only what matters for
+//! routing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -20,17 +21,20 @@ pub struct BlockIndex {
     pub bgp: BTreeMap<String, Vec<u8>>,
     /// Malformed records: key and reason.
     pub malformed: BTreeMap<String, String>,
-    /// The owners and borrowers of blocks.
+    /// For each block: its node, the addresses that other nodes use, and the tunnel addresses.
     blocks: BTreeMap<IpNet, BlockEntry>,
     /// The confirmed affinities: block and node.
     affinities: BTreeSet<(IpNet, String)>,
 }
 
+/// The parts of a block that matter for routing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BlockEntry {
+    /// The node of the block. A virtual owner counts as none.
     owner: Option<String>,
+    /// The addresses that other nodes use, each with its node. In a block without an owner, every address.
     borrowed: BTreeMap<IpAddr, String>,
-    /// Tunnel addresses: handle and address.
+    /// The addresses allocated to tunnel handles: handle and address.
     tunnel_addresses: BTreeSet<(String, IpAddr)>,
 }
 
@@ -40,30 +44,32 @@ impl BlockEntry {
             Some(AffinityOwner::Host(name)) => Some(name),
             _ => None,
         };
-        let holders = || block.allocations().filter(|allocation| !allocation.attribute.is_cooling());
-        let borrowers = holders().filter_map(|allocation| {
+        let active_allocations =
+            || block.allocations().filter(|allocation| !allocation.attribute.is_in_cooldown());
+        let borrowed = active_allocations().filter_map(|allocation| {
+            // The node that uses the address. An allocation without it is skipped: its next hop is unknown.
             let node = allocation.attribute.secondary.get("node")?;
             (Some(node) != owner.as_ref()).then(|| (allocation.ip, node.clone()))
         });
-        let handles = holders()
+        let handles = active_allocations()
             .filter_map(|allocation| Some((allocation.attribute.handle()?.to_owned(), allocation.ip)));
-        let tunnel_addresses = handles.filter(|(handle, _)| Handle::is_of_tunnel(handle)).collect();
-        BlockEntry { borrowed: borrowers.collect(), owner, tunnel_addresses }
+        let tunnel_addresses = handles.filter(|(handle, _)| Handle::is_tunnel_handle(handle)).collect();
+        BlockEntry { borrowed: borrowed.collect(), owner, tunnel_addresses }
     }
 }
 
 impl BlockIndex {
-    /// The prefixes of the keys that it needs, with those of BGP objects if requested.
+    /// The prefixes of the keys that the index needs, with those of BGP objects if requested.
     pub fn prefixes(with_bgp: bool) -> Vec<&'static str> {
-        let fixed = [key::POOLS, key::NODES, key::AFFINITIES[0], key::BLOCKS];
+        let fixed = [key::POOLS, key::NODES, key::HOST_AFFINITIES, key::BLOCKS];
         fixed.into_iter().chain(key::BGP.into_iter().filter(|_| with_bgp)).collect()
     }
 
-    /// Applies changes of the store. Returns whether routes, or reports about them, may have changed. Most pods start
-    /// and stop without such a change.
+    /// Applies changes of the store. Returns whether the index, including `malformed`, has changed. Most pods start and
+    /// stop without a change of the index.
     pub fn apply(&mut self, changes: Vec<Change>) -> bool {
-        // `any` would stop at the first relevant change.
-        changes.into_iter().filter_map(|change| self.apply_one(change).then_some(())).count() > 0
+        // Applies every change; `any` would stop at the first one that changes the index.
+        changes.into_iter().fold(false, |has_changed, change| self.apply_one(change) || has_changed)
     }
 
     fn apply_one(&mut self, change: Change) -> bool {
@@ -71,7 +77,7 @@ impl BlockIndex {
             Change::Put(Entry { key, value, .. }) => (key, Some(value)),
             Change::Deleted(key) => (key, None),
         };
-        let error_before = self.malformed.remove(&key);
+        let previous_error = self.malformed.remove(&key);
         let applied = match Key::parse(&key) {
             Some(Key::Pool(name)) => update(&mut self.pools, name, parse::<Pool>(value)),
             Some(Key::Node(name)) => update(&mut self.nodes, name, parse::<Node>(value)),
@@ -91,36 +97,37 @@ impl BlockIndex {
             Some(Key::BgpConfiguration(_) | Key::BgpPeer(_) | Key::BgpFilter(_)) => {
                 update(&mut self.bgp, key.clone(), Ok(value))
             }
-            _ => return error_before.is_some(),
+            // Other keys are ignored, so `malformed` has none of them.
+            _ => return false,
         };
         match applied {
-            Ok(has_changed) => has_changed || error_before.is_some(),
-            // The last valid record stays in effect.
+            Ok(has_changed) => has_changed || previous_error.is_some(),
             Err(why) => {
-                let is_new = error_before.as_ref() != Some(&why);
+                // The last valid record stays in effect.
+                let is_new = previous_error.as_ref() != Some(&why);
                 self.malformed.insert(key, why);
                 is_new
             }
         }
     }
 
-    /// Takes the last valid records from an earlier index for records that are malformed here.
-    pub fn inherit(&mut self, before: &BlockIndex) {
+    /// For each malformed record, copies the last valid one from the previous index. Call it on a newly built index.
+    pub fn keep_last_valid_from(&mut self, previous: &BlockIndex) {
         for key in self.malformed.keys() {
             match Key::parse(key) {
-                Some(Key::Pool(name)) => inherit_entry(&mut self.pools, &before.pools, name),
-                Some(Key::Node(name)) => inherit_entry(&mut self.nodes, &before.nodes, name),
-                Some(Key::Block(cidr)) => inherit_entry(&mut self.blocks, &before.blocks, cidr),
+                Some(Key::Pool(name)) => copy_entry(&mut self.pools, &previous.pools, name),
+                Some(Key::Node(name)) => copy_entry(&mut self.nodes, &previous.nodes, name),
+                Some(Key::Block(cidr)) => copy_entry(&mut self.blocks, &previous.blocks, cidr),
                 Some(Key::Affinity(AffinityOwner::Host(node), cidr)) => {
-                    self.affinities.extend(before.affinities.get(&(cidr, node)).cloned());
+                    self.affinities.extend(previous.affinities.get(&(cidr, node)).cloned());
                 }
                 _ => {}
             }
         }
     }
 
-    /// The CIDRs of each node: blocks with a confirmed affinity whose record names the same node, and single addresses
-    /// that a node has borrowed. A block comes before its borrowed addresses.
+    /// The CIDRs to route, each with its node: blocks whose owner has a confirmed affinity for them, and borrowed
+    /// addresses. A block comes before its borrowed addresses.
     pub fn routes(&self) -> Vec<(IpNet, &str)> {
         let mut all = Vec::new();
         for (cidr, block) in &self.blocks {
@@ -131,7 +138,7 @@ impl BlockIndex {
         all
     }
 
-    /// Whether a block assigns an address to this tunnel handle.
+    /// Whether a block allocates the address to this tunnel handle.
     pub fn is_tunnel_address(&self, handle: &str, ip: IpAddr) -> bool {
         let entry = (handle.to_owned(), ip);
         self.blocks.values().any(|block| block.tunnel_addresses.contains(&entry))
@@ -143,13 +150,14 @@ impl BlockIndex {
     }
 }
 
-/// Parses a value, if there is one and it is not marked as deleted.
+/// Parses a value, if there is one and it is not marked as deleted. The Kubernetes store deletes in two steps: the mark
+/// counts as the deletion, and the removal follows.
 fn parse<T: Value>(value: Option<Vec<u8>>) -> Result<Option<T>, String> {
     let found = value.map(|bytes| T::decode(&bytes)).transpose()?;
     Ok(found.filter(|value| !value.is_deleted()))
 }
 
-fn inherit_entry<K: Ord, T: Clone>(into: &mut BTreeMap<K, T>, from: &BTreeMap<K, T>, key: K) {
+fn copy_entry<K: Ord, T: Clone>(into: &mut BTreeMap<K, T>, from: &BTreeMap<K, T>, key: K) {
     if let Some(value) = from.get(&key) {
         into.insert(key, value.clone());
     }
@@ -232,7 +240,7 @@ mod tests {
         allocator.release_handle(&rules, handle).unwrap();
         assert!(
             reader.read(&store) && !reader.index.is_tunnel_address(handle, ip),
-            "a tunnel address matters"
+            "the release of a tunnel address changes the index"
         );
     }
 
@@ -272,11 +280,11 @@ mod tests {
         assert!(index.apply(put(&key, good, 1)));
         assert!(index.apply(put(&key, "{", 2)) && !index.apply(put(&key, "{", 3)));
         assert!(index.nodes.contains_key("a") && index.malformed.contains_key(&key));
-        // Also in a new index.
-        let mut anew = BlockIndex::default();
-        anew.apply(put(&key, "{", 3));
-        anew.inherit(&index);
-        assert_eq!(anew, index);
+        // Also in an index that is built again.
+        let mut rebuilt = BlockIndex::default();
+        rebuilt.apply(put(&key, "{", 3));
+        rebuilt.keep_last_valid_from(&index);
+        assert_eq!(rebuilt, index);
         assert!(index.apply(put(&key, good, 4)), "the repair is reported");
         assert!(index.malformed.is_empty());
         assert!(index.apply(vec![Change::Deleted(key)]) && index.nodes.is_empty());

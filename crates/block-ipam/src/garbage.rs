@@ -195,7 +195,7 @@ impl Inventory {
 }
 
 fn is_used(allocation: &Allocation<'_>) -> bool {
-    !allocation.attribute.is_cooling() && !allocation.attribute.is_reserved()
+    !allocation.attribute.is_in_cooldown() && !allocation.attribute.is_reserved()
 }
 
 /// The container of a handle `network.container`.

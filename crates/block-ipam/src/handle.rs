@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::json::{self, Unknown};
 use super::record::Value;
 
-/// The prefix of the ids of warm pools. Agents in the field have written this name, so it stays.
-const WARM_POOL: &str = "podwire-stock-";
+/// The prefix of the ids of warm pools.
+const WARM_POOL: &str = "podwire-warm-";
 /// The part of a tunnel address's id between the kind and the node.
 const TUNNEL: &str = "-tunnel-addr-";
 
@@ -41,8 +41,8 @@ impl Handle {
         id.strip_prefix(WARM_POOL).or_else(|| id.split_once(TUNNEL).map(|(_, node)| node))
     }
 
-    /// Whether an id is for a tunnel address.
-    pub(super) fn is_of_tunnel(id: &str) -> bool {
+    /// Whether an id is that of a node's tunnel address.
+    pub(super) fn is_tunnel_handle(id: &str) -> bool {
         id.contains(TUNNEL)
     }
 

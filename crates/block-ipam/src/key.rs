@@ -14,8 +14,12 @@ pub const BLOCKS: &str = "/calico/ipam/v2/assignment/";
 pub const HANDLES: &str = "/calico/ipam/v2/handle/";
 /// The key of the IPAM configuration.
 pub const CONFIG: &str = "/calico/ipam/v2/config";
-/// The prefixes of affinities: those of nodes, and those of virtual owners.
-pub const AFFINITIES: [&str; 2] = ["/calico/ipam/v2/host/", "/calico/ipam/v2/virtual/"];
+/// The prefix of the affinities of nodes.
+pub const HOST_AFFINITIES: &str = "/calico/ipam/v2/host/";
+/// The prefix of the affinities of virtual owners.
+pub const VIRTUAL_AFFINITIES: &str = "/calico/ipam/v2/virtual/";
+/// The prefixes of all affinities.
+pub const AFFINITIES: [&str; 2] = [HOST_AFFINITIES, VIRTUAL_AFFINITIES];
 /// The prefix of pools.
 pub const POOLS: &str = "/calico/resources/v3/projectcalico.org/ippools/";
 /// The prefix of reservations.
@@ -127,8 +131,8 @@ pub(super) fn affinity(owner: &AffinityOwner, cidr: IpNet) -> String {
 /// The prefix of an owner's affinities.
 pub(super) fn affinities(owner: &AffinityOwner) -> String {
     match owner {
-        AffinityOwner::Host(name) => format!("{}{name}/", AFFINITIES[0]),
-        AffinityOwner::Virtual(name) => format!("{}{name}/", AFFINITIES[1]),
+        AffinityOwner::Host(name) => format!("{HOST_AFFINITIES}{name}/"),
+        AffinityOwner::Virtual(name) => format!("{VIRTUAL_AFFINITIES}{name}/"),
     }
 }
 

@@ -23,7 +23,7 @@ pub struct PoolUse {
     pub cidr: IpNet,
     /// The number of addresses.
     pub total: u128,
-    /// Addresses in use or cooling down.
+    /// Addresses in use or in cooldown.
     pub in_use: u128,
     /// Reserved addresses that are not in use.
     pub reserved: u128,
@@ -40,10 +40,10 @@ pub struct BlockUse {
     pub owner: Option<AffinityOwner>,
     /// The number of addresses.
     pub total: usize,
-    /// Addresses in use or cooling down.
+    /// Addresses in use or in cooldown.
     pub in_use: usize,
-    /// Addresses that cool down.
-    pub cooling: usize,
+    /// Addresses in cooldown.
+    pub in_cooldown: usize,
     /// Reserved addresses that are not in use.
     pub reserved: usize,
     /// Addresses that pods of other nodes have, with the nodes.
@@ -75,7 +75,10 @@ impl BlockUse {
             cidr: block.cidr(),
             total: block.size(),
             in_use,
-            cooling: block.allocations().filter(|allocation| allocation.attribute.is_cooling()).count(),
+            in_cooldown: block
+                .allocations()
+                .filter(|allocation| allocation.attribute.is_in_cooldown())
+                .count(),
             reserved: block.size() - in_use - block.free(reservations),
             borrowed: borrowed.collect(),
             owner,

@@ -143,7 +143,7 @@ fn affinity_selectors(root: &str, prefix: &str) -> Vec<Option<String>> {
             ];
         }
         // Everything that is not labeled with the other type: objects without labels match too.
-        None if root == key::AFFINITIES[0] => format!("{}!=virtual", name::AFFINITY_TYPE),
+        None if root == key::HOST_AFFINITIES => format!("{}!=virtual", name::AFFINITY_TYPE),
         None => format!("{}!=host", name::AFFINITY_TYPE),
     };
     vec![Some(selector)]

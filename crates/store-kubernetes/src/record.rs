@@ -76,7 +76,7 @@ pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
         _ => None,
     };
     let root = match kind {
-        Kind::Affinity => key::AFFINITIES[0],
+        Kind::Affinity => key::HOST_AFFINITIES,
         _ => kind.roots()[0],
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -102,7 +102,7 @@ fn live_side_by_side(mut cluster: Cluster) {
 
     // The block allocator stops, as the guide says, and starts again without restoring old records.
     cluster.stage.kill_agent(3);
-    cluster.ipam("release --handle podwire-stock-n3");
+    cluster.ipam("release --handle podwire-warm-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
     cluster.stage.wait_until("it is synced", |_| {

@@ -78,7 +78,7 @@ where
             let has_changed = match first.take() {
                 Some(mut index) => {
                     index.apply(changes);
-                    index.inherit(&self.index);
+                    index.keep_last_valid_from(&self.index);
                     std::mem::replace(&mut self.index, index) != self.index
                 }
                 None => self.index.apply(changes),

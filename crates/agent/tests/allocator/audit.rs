@@ -28,7 +28,7 @@ fn warm_in_store(cluster: &Cluster) -> BTreeSet<IpAddr> {
 
 #[test]
 fn a_warm_address_that_was_released_is_not_assigned() {
-    let cluster = Cluster::new("released-stock", pool());
+    let cluster = Cluster::new("released-warm-pool", pool());
     let agent = cluster.agent("node1");
     eventually("the warm pool is filled", || agent.status().warm_pool == 4);
     let (allocator, rules) = (Allocator::new(&cluster.store, now), Rules::load(&cluster.store).unwrap());

@@ -140,7 +140,7 @@ impl Cluster {
                     block.allocations().map(|one| (one.attribute.handle().unwrap_or("").to_owned(), one.ip));
                 held.collect::<Vec<_>>()
             })
-            .filter(|(handle, _)| !handle.starts_with("podwire-stock-"))
+            .filter(|(handle, _)| !handle.starts_with("podwire-warm-"))
             .collect()
     }
 

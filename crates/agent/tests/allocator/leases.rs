@@ -351,8 +351,8 @@ fn expired_requests_take_no_address() {
     eventually("the warm pool is filled", || {
         agent.status().warm_pool == 4 && agent.status().problem.is_none()
     });
-    let stock = podwire_block_ipam::Handle::for_warm_pool("node1");
-    assert_eq!(Allocator::new(&cluster.store, now).addresses_of(&stock).unwrap().len(), 4);
+    let warm_pool = podwire_block_ipam::Handle::for_warm_pool("node1");
+    assert_eq!(Allocator::new(&cluster.store, now).addresses_of(&warm_pool).unwrap().len(), 4);
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Site {
                 block.allocations().map(|one| (one.attribute.handle().unwrap_or("").to_owned(), one.ip)),
             );
         }
-        held.retain(|(handle, _)| !handle.starts_with("podwire-stock-"));
+        held.retain(|(handle, _)| !handle.starts_with("podwire-warm-"));
         held
     }
 

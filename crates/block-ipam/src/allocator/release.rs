@@ -100,7 +100,11 @@ impl Allocator<'_> {
         };
         let (mut ips, mut unknown, mut handles) = (Vec::new(), Vec::new(), BTreeMap::new());
         for release in releases {
-            match block.value.allocation(release.ip).filter(|allocation| !allocation.attribute.is_cooling()) {
+            match block
+                .value
+                .allocation(release.ip)
+                .filter(|allocation| !allocation.attribute.is_in_cooldown())
+            {
                 None => unknown.push(release.ip),
                 Some(allocation) => {
                     check_expectation(release, allocation.attribute.handle(), allocation.sequence)?;

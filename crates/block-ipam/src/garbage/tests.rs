@@ -148,7 +148,7 @@ fn warm_pools_and_tunnel_addresses_are_released_with_their_node() {
     }
     assert_eq!(cluster.collect(), Vec::<String>::new());
     cluster.inventory.nodes.remove("n2");
-    assert_eq!(cluster.collect(), ["podwire-stock-n2", "vxlan-tunnel-addr-n2"]);
+    assert_eq!(cluster.collect(), ["podwire-warm-n2", "vxlan-tunnel-addr-n2"]);
     let claims = allocator(&cluster.store).affinities(None).unwrap();
     assert!(claims.iter().all(|(owner, ..)| owner.name() == "n1"), "{claims:?}");
     assert_eq!(allocator(&cluster.store).check(&cluster.rules()).unwrap().problems, []);

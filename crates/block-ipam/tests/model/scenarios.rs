@@ -280,7 +280,7 @@ fn responses_are_lost() {
     });
 }
 
-const WARM_POOL: &str = "podwire-stock-node1";
+const WARM_POOL: &str = "podwire-warm-node1";
 
 /// The node's agent adds an address to its warm pool.
 fn fill_warm_pool(allocator: &Allocator<'_>, rules: &Rules, diary: &mut Diary) -> Result<(), Error> {

@@ -131,7 +131,7 @@ fn block_json(block: &BlockUse) -> Value {
     let borrowed = |(ip, node): &(IpAddr, String)| json!({ "ip": ip, "node": node });
     json!({
         "cidr": block.cidr.to_string(), "owner": block.owner.as_ref().map(ToString::to_string), "total": block.total,
-        "inUse": block.in_use, "cooling": block.cooling, "reserved": block.reserved, "free": block.free(),
+        "inUse": block.in_use, "cooling": block.in_cooldown, "reserved": block.reserved, "free": block.free(),
         "borrowed": block.borrowed.iter().map(borrowed).collect::<Vec<_>>(),
     })
 }
@@ -144,7 +144,7 @@ fn holder(allocator: &Allocator<'_>, ip: IpAddr) -> Result<Output, Failure> {
         return Ok(Output::new(text, json!({ "ip": ip, "inUse": false })));
     };
     let attribute = found.attribute;
-    let mut text = match (attribute.is_cooling(), attribute.handle()) {
+    let mut text = match (attribute.is_in_cooldown(), attribute.handle()) {
         (true, _) => {
             format!(
                 "{ip} is in its cool-down since {}\n",

@@ -316,7 +316,7 @@ async fn addresses_of_deleted_pods_and_nodes_are_released(cluster: &mut Cluster)
     for node in ["n1", "n2"] {
         cluster.create(node, &[]).await;
         blocks.register(node).await;
-        blocks.assign(node, &format!("podwire-stock-{node}"), "").await;
+        blocks.assign(node, &format!("podwire-warm-{node}"), "").await;
         blocks.assign(node, &format!("vxlan-tunnel-addr-{node}"), "").await;
     }
     for (node, pod) in [("n1", "kept"), ("n1", "deleted"), ("n2", "orphaned")] {
@@ -331,11 +331,11 @@ async fn addresses_of_deleted_pods_and_nodes_are_released(cluster: &mut Cluster)
     }
     let with = |more: &[&str]| {
         let mut all: Vec<String> = more.iter().map(|pod| format!("net.{pod}")).collect();
-        all.extend(["podwire-stock-n1", "vxlan-tunnel-addr-n1"].map(String::from));
+        all.extend(["podwire-warm-n1", "vxlan-tunnel-addr-n1"].map(String::from));
         all.sort();
         all
     };
-    let of_n2 = ["podwire-stock-n2".to_owned(), "vxlan-tunnel-addr-n2".to_owned()];
+    let of_n2 = ["podwire-warm-n2".to_owned(), "vxlan-tunnel-addr-n2".to_owned()];
     let mut all = with(&["kept", "deleted", "orphaned"]);
     all.extend(of_n2);
     all.sort();

@@ -131,7 +131,7 @@ impl Cluster {
         let flags: Vec<&str> =
             place.iter().map(String::as_str).chain(more).chain(flags.iter().copied()).collect();
         self.stage.start(number, words, &flags);
-        let warm_pool = format!("podwire-stock-{name}");
+        let warm_pool = format!("podwire-warm-{name}");
         self.stage.wait_until("a warm pool", |_| self.records().handles.contains_key(&warm_pool));
     }
 

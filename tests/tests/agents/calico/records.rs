@@ -109,7 +109,7 @@ impl Records {
 
 /// The warm pool, and the tunnel address.
 fn is_the_nodes(handle: &str) -> bool {
-    handle.starts_with("podwire-stock-") || handle.contains("-tunnel-addr-")
+    handle.starts_with("podwire-warm-") || handle.contains("-tunnel-addr-")
 }
 
 fn text(value: &Value) -> String {
