@@ -81,15 +81,15 @@ fn add(req: &Request<'_>, env: &Environment) -> Result<Attachment> {
     let config = Config::read(req)?;
     let dns = config.dns()?;
     let owner = AttachmentId::new(&req.container, &req.ifname);
-    let mut store = Store::create(&config.folder, env)?;
-    let held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
+    let mut store = Store::open_or_create(&config.folder, env)?;
+    let held: Vec<IpAddr> = store.addresses_of(&owner)?.into_iter().map(|entry| entry.ip).collect();
     let reuse = ReusePolicy::read(&config, env.now)?;
     let allocator = Allocator { store: &store, owner: &owner, reuse: reuse.as_ref() };
 
     let mut claimed = Vec::with_capacity(config.sets.len());
     let mut ips = Vec::with_capacity(config.sets.len());
     for (i, set) in config.sets.iter().enumerate() {
-        let last = store.last(i);
+        let last = store.last_reserved(i);
         let assigned = refuse_duplicate(set, &held, &owner).and_then(|()| match config.requested[i] {
             Some(ip) => allocator.requested(set, ip),
             None => allocator.next(set, last.ip),
@@ -115,7 +115,7 @@ fn add(req: &Request<'_>, env: &Environment) -> Result<Attachment> {
         undo_claims(&store, &claimed, &error);
         return Err(error.into());
     }
-    store.finish(&owner, &[held, claimed].concat());
+    store.update_index(&owner, &[held, claimed].concat());
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
 }
 
@@ -127,13 +127,13 @@ fn refuse_duplicate(set: &RangeSet, held: &[IpAddr], owner: &AttachmentId) -> Re
     Err(Error::internal(text).with_details("an earlier ADD assigned it: run DEL first").into())
 }
 
-/// Releases the addresses that this call claimed. After an I/O error the index is not sealed, so the next call reads
-/// the folder again.
+/// Releases the addresses that this call claimed. After an I/O error the index is not marked as valid, so the next
+/// call scans the directory.
 fn undo_claims(store: &Store, claimed: &[IpAddr], error: &Error) {
     // `count` runs through all, even if one release fails.
     let is_complete = claimed.iter().filter(|ip| store.release(**ip).is_err()).count() == 0;
-    if is_complete && error.code != code::IO && (store.was_read() || !claimed.is_empty()) {
-        store.seal();
+    if is_complete && error.code != code::IO && (store.was_scanned() || !claimed.is_empty()) {
+        store.mark_index_valid();
     }
 }
 
@@ -145,9 +145,9 @@ fn in_set(set: usize, error: podwire_cni_plugin::Error) -> Error {
 
 /// Releases all addresses of the attachment. A missing file counts as released.
 fn del(req: &Request<'_>, env: &Environment) -> Result<()> {
-    let Some(mut store) = Store::find(&config::folder(req), env)? else { return Ok(()) };
+    let Some(mut store) = Store::open_existing(&config::folder(req), env)? else { return Ok(()) };
     let owner = AttachmentId::new(&req.container, &req.ifname);
-    let mut held = store.held(&owner)?;
+    let mut held = store.addresses_of(&owner)?;
     if held.iter().any(|entry| matches!(entry.holder, Holder::Interface(_))) {
         // An entry without an interface then belongs to another interface of the container.
         held.retain(|entry| matches!(entry.holder, Holder::Interface(_)));
@@ -155,8 +155,8 @@ fn del(req: &Request<'_>, env: &Environment) -> Result<()> {
     let released: Vec<Result<()>> = held.iter().map(|entry| store.release(entry.ip)).collect();
     let errors: Vec<_> = released.into_iter().filter_map(Result::err).collect();
     record_release(req, &held, env.now);
-    if errors.is_empty() && (store.was_read() || !held.is_empty()) {
-        store.finish(&owner, &[]);
+    if errors.is_empty() && (store.was_scanned() || !held.is_empty()) {
+        store.update_index(&owner, &[]);
     }
     podwire_cni_plugin::Error::all(errors)
 }
@@ -181,24 +181,24 @@ fn inspect<'p>(req: &Request<'p>, env: &Environment) -> Result<Vec<Finding<'p>>>
     let again = |ips: Vec<IpAddr>| reserve_again(config.folder.clone(), env.clone(), owner.clone(), ips);
     let recorded = req.prev.iter().flat_map(|prev| &prev.ips).map(|ip| ip.address.addr());
     let wanted: Vec<IpAddr> = recorded.filter(|ip| config.sets.iter().any(|set| set.contains(*ip))).collect();
-    let Some(mut store) = Store::find(&config.folder, env)? else {
+    let Some(mut store) = Store::open_existing(&config.folder, env)? else {
         let missing = lost(format!(": there is no folder {}", config.folder.display()));
         if wanted.is_empty() {
             return Ok(vec![missing]);
         }
         return Ok(vec![missing.repaired_by(again(wanted))]);
     };
-    let held = store.held(&owner)?;
-    if store.was_read() {
-        store.seal();
+    let held = store.addresses_of(&owner)?;
+    if store.was_scanned() {
+        store.mark_index_valid();
     }
     if held.is_empty() && wanted.is_empty() {
         return Ok(vec![lost(format!(" as {} in {}", owner.ifname, config.folder.display()))]);
     }
     let mut findings = Vec::new();
     for ip in wanted.into_iter().filter(|ip| held.iter().all(|entry| entry.ip != *ip)) {
-        let file = store.file(ip);
-        findings.push(match store.holder(ip)?.filter(|holder| *holder != Holder::Empty) {
+        let file = store.address_path(ip);
+        findings.push(match store.holder_of(ip)?.filter(|holder| *holder != Holder::Empty) {
             Some(holder) => lost(format!(": {ip} belongs to {holder} ({})", file.display())),
             None => lost(format!(": {} is missing", file.display())).repaired_by(again(vec![ip])),
         });
@@ -215,19 +215,19 @@ fn reserve_again<'p>(
     ips: Vec<IpAddr>,
 ) -> impl FnOnce() -> Result<()> + 'p {
     move || {
-        let mut store = Store::create(&folder, &env)?;
-        let mut held: Vec<IpAddr> = store.held(&owner)?.into_iter().map(|entry| entry.ip).collect();
+        let mut store = Store::open_or_create(&folder, &env)?;
+        let mut held: Vec<IpAddr> = store.addresses_of(&owner)?.into_iter().map(|entry| entry.ip).collect();
         let mut errors = Vec::new();
         for ip in ips.into_iter().filter(|ip| !held.contains(ip)).collect::<Vec<_>>() {
             if store.claim(ip, &owner)? {
                 held.push(ip);
                 continue;
             }
-            let holder = store.holder(ip)?.unwrap_or(Holder::Unknown);
-            let text = format!("{ip} now belongs to {holder} ({})", store.file(ip).display());
+            let holder = store.holder_of(ip)?.unwrap_or(Holder::Unknown);
+            let text = format!("{ip} now belongs to {holder} ({})", store.address_path(ip).display());
             errors.push(Error::internal(text).with_details("recreate the pod").into());
         }
-        store.finish(&owner, &held);
+        store.update_index(&owner, &held);
         podwire_cni_plugin::Error::all(errors)
     }
 }
@@ -235,7 +235,7 @@ fn reserve_again<'p>(
 /// Releases the addresses of attachments that are no longer valid.
 fn gc(req: &Request<'_>, env: &Environment) -> Result<()> {
     let valid = req.valid()?;
-    let Some(mut store) = Store::find(&config::folder(req), env)? else { return Ok(()) };
+    let Some(mut store) = Store::open_existing(&config::folder(req), env)? else { return Ok(()) };
     let containers: HashSet<&str> = valid.iter().map(|one| one.container_id.as_str()).collect();
     let is_valid = |holder: &Holder| match holder {
         Holder::Interface(owner) => valid.contains(&owner.container, &owner.ifname),
@@ -243,7 +243,7 @@ fn gc(req: &Request<'_>, env: &Environment) -> Result<()> {
         Holder::Empty => false,
         Holder::Unknown => true,
     };
-    let (mut entries, mut errors) = (store.read()?.to_vec(), Vec::new());
+    let (mut entries, mut errors) = (store.scan()?.to_vec(), Vec::new());
     let mut released = Vec::new();
     entries.retain(|entry| {
         let is_kept =
@@ -252,7 +252,7 @@ fn gc(req: &Request<'_>, env: &Environment) -> Result<()> {
         is_kept
     });
     record_release(req, &released, env.now);
-    store.finish_all(&entries);
+    store.replace_index(&entries);
     podwire_cni_plugin::Error::all(errors)
 }
 
@@ -268,17 +268,17 @@ fn status(req: &Request<'_>, env: &Environment) -> Result<()> {
     }
     // Opening the store releases addresses of an earlier boot. A runtime that sees this STATUS fail runs no ADD, so do
     // it here.
-    if let Some(store) = Store::find(&config.folder, env)?.filter(Store::was_read) {
-        store.seal();
+    if let Some(store) = Store::open_existing(&config.folder, env)?.filter(Store::was_scanned) {
+        store.mark_index_valid();
     }
     find_exhausted(&config, env)?.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// The error of the first set that has no free address.
 fn find_exhausted(config: &Config, env: &Environment) -> Result<Option<Error>> {
-    let mut taken = match store::taken(&config.folder) {
+    let mut taken = match store::addresses_with_file(&config.folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => HashSet::new(),
-        taken => taken.map_err(store::failed("read", &config.folder))?,
+        taken => taken.map_err(store::io_error("read", &config.folder))?,
     };
     let reuse = ReusePolicy::read(config, env.now)?;
     for set in &config.sets {

@@ -10,9 +10,9 @@ use podwire_ipam::{Candidate, RangeSet};
 use super::config::Config;
 use super::entry::{AttachmentId, Holder};
 use super::history::History;
-use super::store::{failed, Store};
+use super::store::{io_error, Store};
 
-/// How many candidates to try one by one before the folder is listed.
+/// How many candidates to try one by one before the directory is listed.
 const MAX_PROBES: usize = 32;
 
 /// The settings `cooldown` and `sticky`, and the history that they need.
@@ -39,7 +39,8 @@ impl ReusePolicy {
         if config.cooldown == 0 && !config.sticky {
             return Ok(None);
         }
-        let history = History::read(&config.folder).map_err(failed("read the history of", &config.folder))?;
+        let history =
+            History::read(&config.folder).map_err(io_error("read the history of", &config.folder))?;
         let (cooldown, sticky, pod) = (config.cooldown, config.sticky, config.pod.clone());
         Ok(Some(ReusePolicy { history, cooldown, pod, sticky, now }))
     }
@@ -74,7 +75,7 @@ impl ReusePolicy {
         let (now, cooldown) = (self.now, self.cooldown);
         let is_cooling =
             |released: Option<u64>| released.is_some_and(|released| now.saturating_sub(released) < cooldown);
-        self.history.save(is_cooling).map_err(failed("write the history of", &config.folder))
+        self.history.save(is_cooling).map_err(io_error("write the history of", &config.folder))
     }
 }
 
@@ -84,9 +85,9 @@ impl Allocator<'_> {
         if let (Some(range), true) = (set.find(ip), self.store.claim(ip, self.owner)?) {
             return Ok(Candidate { ip, range });
         }
-        let holder = self.store.holder(ip)?.unwrap_or(Holder::Unknown);
+        let holder = self.store.holder_of(ip)?.unwrap_or(Holder::Unknown);
         let text = format!("requested IP address {ip} is not available in range set {set}");
-        let hint = format!("it belongs to {holder} ({})", self.store.file(ip).display());
+        let hint = format!("it belongs to {holder} ({})", self.store.address_path(ip).display());
         Err(Error::internal(text).with_details(hint).into())
     }
 
@@ -122,7 +123,7 @@ impl Allocator<'_> {
         let mut taken: Option<HashSet<IpAddr>> = None;
         for (tried, candidate) in set.after(last).enumerate() {
             if tried == MAX_PROBES {
-                taken = Some(self.store.taken()?);
+                taken = Some(self.store.addresses_with_file()?);
             }
             let is_taken = taken.as_ref().is_some_and(|taken| taken.contains(&candidate.ip));
             if !is_taken && !avoid(candidate.ip) && self.store.claim(candidate.ip, self.owner)? {

@@ -1,9 +1,10 @@
 //! Releases addresses after a reboot: every address that was assigned before the boot belongs to a container that no
 //! longer runs.
 //!
-//! The address files survive a reboot, and a runtime that lost its state sends no DEL for them. So the folder has a
-//! file `podwire.boot` with the boot id of its last use. If that differs from the current boot, files that were written
-//! before this boot are removed, once. docs/decisions/0014-reboot.md explains why this is safe and when it is not done.
+//! The address files survive a reboot, and a runtime that lost its state sends no DEL for them. So the network's
+//! directory has a file `podwire.boot` with the boot id of its last use. If that differs from the current boot id, the
+//! first call of this boot removes the address files that were written before the boot, and records the new boot id.
+//! docs/decisions/0014-reboot.md explains why this is safe and when it is not done.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,22 +13,22 @@ use std::path::Path;
 
 use super::entry::address;
 
-/// The file that holds the boot. Its text has blanks, so the Go plugin, which compares the content of every file with
-/// container ids, never matches it.
+/// The name of the file: `boot <id> on <hostname>`. Go's host-local compares the content of every file with a container
+/// id. A container id has no blanks, so this file never matches.
 const FILE: &str = "podwire.boot";
 
 /// The current boot of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Boot {
     id: String,
-    /// The hostname. Machines may share a folder over a network.
+    /// The hostname. Several machines may share a directory, for example over NFS.
     machine: String,
     /// The time of the boot, by the current clock.
     time: i64,
 }
 
 impl Boot {
-    /// Reads the boot from `/proc`. `None` if that fails: then nothing is removed.
+    /// Reads the current boot from `/proc`. `None` if that fails: then no address is released.
     pub(super) fn current(proc: &Path) -> Option<Boot> {
         let read = |path: &str| Some(fs::read_to_string(proc.join(path)).ok()?.trim().to_owned());
         let word = |text: String| (!text.is_empty() && !text.contains(char::is_whitespace)).then_some(text);
@@ -37,28 +38,29 @@ impl Boot {
         Some(Boot { id, machine: word(read("sys/kernel/hostname")?)?, time })
     }
 
-    /// Removes address files of earlier boots if `folder` was last used in an earlier boot of this machine, and records
-    /// this boot. The caller holds the folder's lock.
-    pub(super) fn release_older(&self, folder: &Path) -> io::Result<()> {
-        let recorded = fs::read_to_string(folder.join(FILE)).unwrap_or_default();
+    /// Removes the address files of earlier boots if the directory was last used in an earlier boot of this machine,
+    /// and records this boot. The caller holds the directory's lock. After an error, the next CNI call must try again.
+    pub(super) fn release_entries_of_earlier_boots(&self, directory: &Path) -> io::Result<()> {
+        let recorded = fs::read_to_string(directory.join(FILE)).unwrap_or_default();
         let mut words = recorded.split_whitespace();
         let (id, machine) = (words.nth(1), words.nth(1));
         if (id, machine) == (Some(&*self.id), Some(&*self.machine)) {
             return Ok(());
         }
         if id.is_some_and(|id| id != self.id) && machine == Some(&*self.machine) {
-            self.remove_older(folder)?;
+            self.remove_earlier_files(directory)?;
         }
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(folder.join(FILE))?;
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(directory.join(FILE))?;
         file.write_all(format!("boot {} on {}\n", self.id, self.machine).as_bytes())
     }
 
-    fn remove_older(&self, folder: &Path) -> io::Result<()> {
-        for file in fs::read_dir(folder)? {
+    fn remove_earlier_files(&self, directory: &Path) -> io::Result<()> {
+        for file in fs::read_dir(directory)? {
             let file = file?;
-            let is_older = || Ok::<_, io::Error>(file.metadata()?.mtime() < self.time);
-            if address(&file.file_name()).is_some() && file.file_type()?.is_file() && is_older()? {
+            let is_earlier = || Ok::<_, io::Error>(file.metadata()?.mtime() < self.time);
+            if address(&file.file_name()).is_some() && file.file_type()?.is_file() && is_earlier()? {
                 fs::remove_file(file.path())?;
             }
         }

@@ -119,7 +119,7 @@ impl Config {
         }
         match fs::read(&self.resolv_conf) {
             Ok(bytes) => Ok(resolv::parse(&String::from_utf8_lossy(&bytes))),
-            Err(error) => Err(store::failed("ipam.resolvConf: open", &self.resolv_conf)(error)),
+            Err(error) => Err(store::io_error("ipam.resolvConf: open", &self.resolv_conf)(error)),
         }
     }
 }

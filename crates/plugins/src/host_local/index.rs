@@ -1,18 +1,19 @@
-//! An index from attachments to addresses, so that DEL need not read ten thousand files.
+//! An index from attachments to addresses, so that ADD and DEL need not read thousands of files.
 //!
-//! The files in a network's folder are named after addresses, and DEL looks up by attachment. The index is in
-//! `/run/podwire/host-local/<device>-<inode of the folder>/`:
-//! - `snapshot`: a line for each address that was assigned when the whole folder was last read, sorted by the hash of
-//!   its attachment, all lines of equal length;
-//! - a file for each attachment since then, named by that hash: the attachment, then its addresses;
-//! - `token`: the folder's modification time after the last change by this plugin.
+//! The files in a network's directory are named after addresses, but ADD and DEL look up by attachment. The index of a
+//! directory is in `/run/podwire/host-local/<device>-<inode>/`, with the device and inode numbers of the directory:
+//! - `snapshot`: a line for each address that was assigned at the last scan of the directory, sorted by the hash of its
+//!   attachment. All lines have the same length, for a binary search;
+//! - `<hash>`: a file for each attachment that got addresses since then, with the attachment and its addresses;
+//! - `token`: the modification time of the network's directory after the last change by this plugin.
 //!
-//! Other plugins share the folder and do not maintain the index. But the kernel changes a folder's modification time
-//! whenever a file is created or removed in it, and this plugin sets it after each of its changes to a value that no
-//! other program sets. If it equals `token`, no other program changed the folder. If it differs, or a plugin died half
-//! way, the folder is read again.
+//! The index is up to date if the directory still has the modification time in `token`. Go's host-local may share the
+//! directory and does not maintain the index. But the kernel changes the modification time of a directory whenever a
+//! file is created or removed in it. After each of its changes, this plugin sets the time to a value that no other
+//! program sets, and writes it to `token`. A different time means that another program changed the directory, or that
+//! this plugin died before it wrote `token`. Then the next call scans the directory and rebuilds the index.
 //!
-//! All entries are hints. An entry may outlive its address; the address file is authoritative.
+//! All entries of the index are hints. An entry may be outdated; the address file is authoritative.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, DirBuilder, File, FileTimes, Metadata, OpenOptions};
@@ -29,12 +30,12 @@ use super::entry::{AttachmentId, Entry};
 
 /// The first word of a token. An index of another format is rebuilt.
 const FORMAT: &str = "1";
-/// Hexadecimal digits of an owner's hash, and of an address.
+/// The number of hexadecimal digits of an attachment's hash.
 const HASH: usize = 32;
-/// A line of the snapshot: hash, blank, address, line feed.
+/// The length of a line of the snapshot: hash, blank, address as 32 hexadecimal digits, line feed.
 const LINE: usize = HASH + 1 + 32 + 1;
 
-/// The index of one network's folder. The caller holds the folder's lock.
+/// The index of one network's directory. The caller holds the directory's lock.
 #[derive(Debug)]
 pub(super) struct Index {
     path: PathBuf,
@@ -42,10 +43,10 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The index of the folder with this metadata, created if it is missing. `None` if that fails: then every call
-    /// reads the whole folder, with the same outcome.
-    pub(super) fn open(root: &Path, folder: &Metadata) -> Option<Index> {
-        let path = root.join(format!("{}-{}", folder.dev(), folder.ino()));
+    /// The index of the directory with this metadata, created if it is missing. `None` if that fails: then every call
+    /// scans the directory, with the same outcome.
+    pub(super) fn open(root: &Path, directory: &Metadata) -> Option<Index> {
+        let path = root.join(format!("{}-{}", directory.dev(), directory.ino()));
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         let token = match options.open(path.join("token")) {
@@ -58,14 +59,14 @@ impl Index {
         Some(Index { path, token })
     }
 
-    /// Whether the folder is unchanged since [`Index::seal`].
-    pub(super) fn is_fresh(&self, folder: &Metadata) -> bool {
+    /// Whether no file was created or removed in the directory since [`Index::mark_valid`].
+    pub(super) fn is_up_to_date(&self, directory: &Metadata) -> bool {
         let mut buffer = [0; 64];
         let read = self.token.read_at(&mut buffer, 0).unwrap_or(0);
-        buffer[..read] == *token(folder).as_bytes()
+        buffer[..read] == *token(directory).as_bytes()
     }
 
-    /// The addresses that the attachment may have, by its interface or by an entry without an interface.
+    /// The addresses that the attachment may have, including those of entries that name only its container.
     pub(super) fn find(&self, owner: &AttachmentId) -> io::Result<Vec<IpAddr>> {
         let mut ips = self.recorded(owner)?;
         let snapshot = Snapshot::open(&self.path.join("snapshot"))?;
@@ -101,15 +102,20 @@ impl Index {
             .write_all(text.as_bytes())
     }
 
-    /// Removes an attachment that has no address.
-    pub(super) fn forget(&self, owner: &AttachmentId) {
-        // If this fails, the outdated hint is detected when it is used.
+    /// Removes the file of an attachment that has no address any more.
+    pub(super) fn remove(&self, owner: &AttachmentId) {
+        // If this fails, the hint is outdated, and the address file shows that.
         let _ = fs::remove_file(self.path.join(hash(&owner.content())));
     }
 
-    /// Replaces the index by the entries of the folder. It is not valid before [`Index::seal`].
+    /// Makes the index invalid until [`Index::mark_valid`].
+    pub(super) fn invalidate(&self) -> io::Result<()> {
+        self.token.set_len(0)
+    }
+
+    /// Replaces the index with these entries, all of the directory. It is not valid before [`Index::mark_valid`].
     pub(super) fn rebuild(&self, entries: &[Entry]) -> io::Result<()> {
-        self.token.set_len(0)?;
+        self.invalidate()?;
         Snapshot::write(&self.path.join("snapshot"), entries)?;
         for file in fs::read_dir(&self.path)? {
             let file = file?;
@@ -120,33 +126,34 @@ impl Index {
         Ok(())
     }
 
-    /// Marks the index as valid for the folder's current state. If it fails, the next call reads the folder.
-    pub(super) fn seal(&self, folder: &File) -> io::Result<()> {
-        // Two seconds ago: a concurrent change cannot get the same time, not even on a filesystem with a resolution of
-        // seconds. The nanoseconds distinguish two changes by this plugin.
+    /// Marks the index as valid for the directory's current content. If it fails, the next call scans.
+    pub(super) fn mark_valid(&self, directory: &File) -> io::Result<()> {
+        // Two seconds ago: the kernel cannot set the same time for a later change by another program, even on a
+        // filesystem that stores whole seconds. The random nanoseconds distinguish two changes by this plugin.
         let noise = RandomState::new().build_hasher().finish() % 1_000_000_000;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let time =
             UNIX_EPOCH + Duration::new(now.as_secs().saturating_sub(2), 0) + Duration::from_nanos(noise);
-        folder.set_times(FileTimes::new().set_modified(time))?;
-        // The filesystem may have rounded it.
-        self.token.write_all_at(token(&folder.metadata()?).as_bytes(), 0)
+        directory.set_times(FileTimes::new().set_modified(time))?;
+        // Read it back: the filesystem may have rounded it.
+        self.token.write_all_at(token(&directory.metadata()?).as_bytes(), 0)
     }
 }
 
-/// The token's text, always of the same length, so that it can be overwritten.
-fn token(folder: &Metadata) -> String {
-    format!("{FORMAT} {:020}.{:09}\n", folder.mtime(), folder.mtime_nsec())
+/// The content of `token`. It always has the same length, so that it can be overwritten in place.
+fn token(directory: &Metadata) -> String {
+    format!("{FORMAT} {:020}.{:09}\n", directory.mtime(), directory.mtime_nsec())
 }
 
-/// Half of a SHA-256, in hexadecimal.
+/// The first 128 bits of a SHA-256, in hexadecimal.
 fn hash(content: &str) -> String {
     let digest = Sha256::digest(content);
     let half = digest.iter().take(HASH / 2).fold(0u128, |half, byte| half << 8 | u128::from(*byte));
     format!("{half:032x}")
 }
 
-/// The address as a number: IPv4 as mapped IPv6, which no file is named after.
+/// The address as a number: an IPv4 address as an IPv4-mapped IPv6 address. Go prints mapped addresses as IPv4, so no
+/// address file has the name of one.
 fn number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -154,7 +161,7 @@ fn number(ip: IpAddr) -> u128 {
     }
 }
 
-/// The sorted list, with binary search.
+/// The file `snapshot`.
 struct Snapshot {
     file: File,
     lines: u64,

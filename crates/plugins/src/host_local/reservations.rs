@@ -32,16 +32,18 @@ pub fn reservations(folder: &Path) -> Vec<Reservation> {
 }
 
 fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
-    let Ok(Some(mut store)) = Store::find(folder, &Environment::of_this_node()) else { return Vec::new() };
-    let Ok(entries) = store.read().map(<[Entry]>::to_vec) else { return Vec::new() };
-    store.seal();
+    let Ok(Some(mut store)) = Store::open_existing(folder, &Environment::of_this_node()) else {
+        return Vec::new();
+    };
+    let Ok(entries) = store.scan().map(<[Entry]>::to_vec) else { return Vec::new() };
+    store.mark_index_valid();
     let reservation = |entry: Entry| {
         let (container, ifname) = match entry.holder {
             Holder::Interface(owner) => (owner.container, Some(owner.ifname)),
             Holder::Container(container) => (container, None),
             Holder::Empty | Holder::Unknown => return None,
         };
-        let file = store.file(entry.ip);
+        let file = store.address_path(entry.ip);
         Some(Reservation { network: network.to_owned(), ip: entry.ip, container, ifname, file })
     };
     entries.into_iter().filter_map(reservation).collect()
@@ -50,8 +52,8 @@ fn of_network(folder: &Path, network: &str) -> Vec<Reservation> {
 /// Releases the address, if the container still has it.
 pub fn release(reservation: &Reservation) -> Result<()> {
     let Some(folder) = reservation.file.parent() else { return Ok(()) };
-    let Some(mut store) = Store::find(folder, &Environment::of_this_node())? else { return Ok(()) };
-    let mut entries = store.read()?.to_vec();
+    let Some(mut store) = Store::open_existing(folder, &Environment::of_this_node())? else { return Ok(()) };
+    let mut entries = store.scan()?.to_vec();
     let is_reserved = |entry: &Entry| {
         entry.ip == reservation.ip
             && match &entry.holder {
@@ -67,6 +69,6 @@ pub fn release(reservation: &Reservation) -> Result<()> {
         store.release(reservation.ip)?;
         entries.retain(|entry| !is_reserved(entry));
     }
-    store.finish_all(&entries);
+    store.replace_index(&entries);
     Ok(())
 }

@@ -22,7 +22,7 @@ use serde_json::{json, Value};
 use super::environment::Environment;
 use super::store::SCANS;
 
-/// How often `action` makes this thread read a whole folder.
+/// How often `action` makes this thread scan a directory.
 fn scans(action: impl FnOnce()) -> usize {
     let before = SCANS.get();
     action();
@@ -139,7 +139,8 @@ impl Node {
 
     /// The addresses that have files, in order.
     fn taken(&self) -> Vec<String> {
-        let mut ips: Vec<IpAddr> = super::store::taken(&self.folder()).unwrap().into_iter().collect();
+        let mut ips: Vec<IpAddr> =
+            super::store::addresses_with_file(&self.folder()).unwrap().into_iter().collect();
         ips.sort_unstable();
         ips.iter().map(IpAddr::to_string).collect()
     }

@@ -19,7 +19,7 @@ fn files_without_an_owner_are_freed() {
 fn an_address_with_an_empty_file_can_be_requested() {
     let mut node = Node::subnet("10.1.0.0/24");
     node.add("a");
-    // In place, so that the folder's modification time does not change.
+    // In place, so that the directory's modification time does not change.
     fs::write(node.folder().join("10.1.0.2"), "").unwrap();
     node.args = "IP=10.1.0.2".into();
     assert_eq!(scans(|| assert_eq!(node.add("b"), ["10.1.0.2/24"])), 0);
@@ -35,19 +35,19 @@ fn del_cleans_up_after_an_add_that_died_anywhere() {
         let owner = AttachmentId::new("died", "eth0");
         let ip = "10.1.0.3".parse().unwrap();
         {
-            let mut store = Store::create(&node.folder(), &node.env()).unwrap();
-            store.held(&owner).unwrap();
+            let mut store = Store::open_or_create(&node.folder(), &node.env()).unwrap();
+            store.addresses_of(&owner).unwrap();
             match step {
                 0 => {}
                 1 => node.write("10.1.0.3", ""),
                 _ => assert!(store.claim(ip, &owner).unwrap()),
             }
             if step >= 3 {
-                store.last(0).set(ip).unwrap();
+                store.last_reserved(0).set(ip).unwrap();
             }
             if step == 4 {
                 // Recorded, and no token.
-                store.finish(&owner, &[ip]);
+                store.update_index(&owner, &[ip]);
                 node.write("token", "");
                 fs::remove_file(node.folder().join("token")).unwrap();
             }
@@ -60,6 +60,26 @@ fn del_cleans_up_after_an_add_that_died_anywhere() {
         assert!(node.taken().is_empty());
         assert_eq!(node.owners(), 0, "step {step}");
     }
+}
+
+#[test]
+fn an_index_that_could_not_be_written_is_not_used() {
+    let node = Node::subnet("10.1.0.0/24");
+    node.add("a");
+    let index = fs::read_dir(node.index_root()).unwrap().next().unwrap().unwrap().path();
+    let mut files = fs::read_dir(index).unwrap().map(|file| file.unwrap().path());
+    let of_a = files.find(|file| file.file_name().unwrap().len() == 32).unwrap();
+    // A directory of this name makes the write fail. The network's directory stays unchanged.
+    fs::remove_file(&of_a).unwrap();
+    fs::create_dir(&of_a).unwrap();
+    {
+        let mut store = Store::open_or_create(&node.folder(), &node.env()).unwrap();
+        store.update_index(&AttachmentId::new("a", "eth0"), &["10.1.0.2".parse().unwrap()]);
+        store.mark_index_valid();
+    }
+    fs::remove_dir(&of_a).unwrap();
+    assert_eq!(scans(|| node.del("a")), 1);
+    assert!(node.taken().is_empty());
 }
 
 #[test]

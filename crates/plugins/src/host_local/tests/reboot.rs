@@ -44,6 +44,27 @@ fn addresses_of_an_earlier_boot_are_free() {
 }
 
 #[test]
+fn a_release_that_fails_is_tried_again_by_the_next_call() {
+    let node = Node::subnet("10.1.0.0/24");
+    node.boot("one", 1000);
+    node.add("a");
+    node.given_at("10.1.0.2", 1100);
+    node.boot("two", 2000);
+    // A link into a missing directory: the boot can neither be read nor recorded.
+    let (record, elsewhere) = (node.folder().join("podwire.boot"), node.home.join("elsewhere"));
+    fs::remove_file(&record).unwrap();
+    std::os::unix::fs::symlink(elsewhere.join("boot"), &record).unwrap();
+    node.add("b");
+    assert_eq!(node.taken(), ["10.1.0.2", "10.1.0.3"]);
+    // This does not change the network's directory, so an index that was marked valid would still be used.
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("boot"), "boot one on machine\n").unwrap();
+    node.add("c");
+    assert_eq!(node.taken(), ["10.1.0.3", "10.1.0.4"]);
+    assert_eq!(scans(|| drop(node.add("d"))), 0, "the index is valid again");
+}
+
+#[test]
 fn addresses_of_the_current_boot_stay() {
     let node = Node::subnet("10.1.0.0/24");
     node.boot("one", 1000);
