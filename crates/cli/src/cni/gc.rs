@@ -5,7 +5,7 @@
 //! taken forever. So GC also removes attachments that only the ledger contains.
 
 use clap::Args;
-use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_plugin::ledger::{self, LedgerFile};
 use podwire_cni_runtime::{Listing, Record};
 use podwire_cni_spec::{ContainerId, IfName};
 use podwire_kernel::Netns;
@@ -47,18 +47,18 @@ pub(crate) struct Gc {
 impl Gc {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let what = || format!("cannot collect the garbage of {}", self.network);
-        let list = self.flags.configs().find(&self.network).map_err(Failure::to(what()))?.list;
+        let list = self.flags.configs().find(&self.network).map_err(Failure::context(what()))?.list;
         // Records and ledger are read once, before anything is judged: attachments that appear later are not stale.
-        let (listing, accounts) = (self.flags.cache().list(), ledger::of_whole_network(&self.network));
-        let mut valid = self.kept(&listing, &accounts);
-        valid.extend(in_progress(&accounts));
+        let (listing, files) = (self.flags.cache().list(), ledger::read_network(&self.network));
+        let mut valid = self.kept(&listing, &files);
+        valid.extend(in_progress(&files));
         if !self.all {
-            valid.extend(attached(&listing, &accounts, &self.network));
+            valid.extend(attached(&listing, &files, &self.network));
         }
         let unrecorded = if list.disable_gc {
             Vec::new()
         } else {
-            Unrecorded::among(accounts, &listing.records, &self.network, &valid)
+            Unrecorded::among(files, &listing.records, &self.network, &valid)
         };
         if self.dry_run {
             let records = listing.records.iter().filter(|_| !list.disable_gc);
@@ -86,15 +86,15 @@ impl Gc {
         drop_tables();
         match done {
             Ok(()) => Ok(answer),
-            Err(error) => Err(Failure::to(what())(error).after(answer)),
+            Err(error) => Err(Failure::context(what())(error).with_output(answer)),
         }
     }
 
     /// The attachments that `--keep` names. A container without an interface stands for all its recorded interfaces.
-    fn kept(&self, listing: &Listing, accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
+    fn kept(&self, listing: &Listing, files: &[LedgerFile]) -> Vec<(ContainerId, IfName)> {
         let recorded = listing.records.iter().filter(|record| record.network == self.network);
         let mut known: Vec<_> = recorded.map(|record| (&record.container, &record.ifname)).collect();
-        let entries = accounts.iter().flat_map(|account| &account.entries);
+        let entries = files.iter().flat_map(|file| &file.entries);
         known.extend(entries.map(|entry| (&entry.container, &entry.ifname)));
         let interfaces = |container: &ContainerId| -> Vec<IfName> {
             let own = known.iter().filter(|(other, _)| **other == **container);
@@ -109,8 +109,8 @@ impl Gc {
 }
 
 /// The attachments that an ADD is creating now.
-fn in_progress(accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
-    let entries = accounts.iter().filter(|account| account.busy).flat_map(|account| &account.entries);
+fn in_progress(files: &[LedgerFile]) -> Vec<(ContainerId, IfName)> {
+    let entries = files.iter().filter(|file| file.is_locked).flat_map(|file| &file.entries);
     entries.filter_map(|entry| names(&entry.container, &entry.ifname)).collect()
 }
 
@@ -119,8 +119,8 @@ fn names(container: &str, ifname: &str) -> Option<(ContainerId, IfName)> {
 }
 
 /// The attachments that may be in use: their namespace exists, or it is unknown whether it does.
-fn attached(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(ContainerId, IfName)> {
-    let entries = || accounts.iter().flat_map(|account| &account.entries);
+fn attached(listing: &Listing, files: &[LedgerFile], network: &str) -> Vec<(ContainerId, IfName)> {
+    let entries = || files.iter().flat_map(|file| &file.entries);
     let own = |record: &Record| {
         let names = (record.container.clone(), record.ifname.clone());
         entries().filter(move |entry| (&entry.container, &entry.ifname) == (&names.0, &names.1))
@@ -132,11 +132,11 @@ fn attached(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(Cont
     let known = listing.records.iter().filter(|record| record.network == network).filter(used);
     let known = known.map(|record| (record.container.clone(), record.ifname.clone()));
     // An unreadable record still has a file name, NETWORK-CONTAINER-IFNAME. Names may contain dashes: keep every reading.
-    let files = listing
+    let suffixes = listing
         .problems
         .iter()
         .filter_map(|problem| problem.path.file_name()?.to_str()?.strip_prefix(network)?.strip_prefix('-'));
-    let torn = files.flat_map(|name| {
+    let torn = suffixes.flat_map(|name| {
         name.match_indices('-').map(|(at, _)| (name[..at].to_owned(), name[at + 1..].to_owned()))
     });
     // The attachments of runtimes that keep no records are in the plugins' ledger.
