@@ -5,7 +5,7 @@ use podwire_tests::{assert_same, lost_packets, ours, podwire, Node, Output};
 use serde_json::{json, Value};
 
 /// What to plant, as a script on the node: `victim` is a living pod, $end the node's end of its veth pair, $ip its address,
-/// $ledger the folder of its network's accounts; `long_ago FILE` makes a file old. Then what the audit must say.
+/// $ledger the directory of its network's ledger files; `long_ago FILE` makes a file old. Then what the audit must say.
 struct Row {
     plant: &'static str,
     says: &'static [&'static str],
@@ -193,8 +193,8 @@ fn audit(node: &Node, row: &Row) -> Result<(), String> {
 #[test]
 fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() {
     let node = node();
-    node.sh("account=/run/podwire/ledger/pods/victim:eth0:bridge
-             both=$(head -n 1 $account; cat $account); printf '%s\\n' \"$both\" > $account");
+    node.sh("file=/run/podwire/ledger/pods/victim:eth0:bridge
+             both=$(head -n 1 $file; cat $file); printf '%s\\n' \"$both\" > $file");
     assert_eq!(must(&node, &["audit", "--fix"]), "no faults: ledger, records, pools and kernel agree\n");
     must(&node, &["check", "pods", "victim"]);
     // Nor is the first one asked, which has no result, where no runtime remembers one.

@@ -305,7 +305,7 @@ fn foreign(node: &Node) -> Chain {
     Chain { version: "1.1.0".into(), ..chain }
 }
 
-/// What a GC does before it looks for what has no account may take a while.
+/// A plugin's GC may take a while before it looks for objects that have no ledger file.
 #[test]
 fn who_comes_while_gc_is_at_work_is_left_alone() {
     let node = Node::new();

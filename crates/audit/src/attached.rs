@@ -17,10 +17,10 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, inventory: &Inventory) -> Vec<Fault
     faults
 }
 
-/// The differences that the plugins find: from the ledger if there is an account, otherwise by CHECK with the runtime's record.
+/// The differences that the plugins find: from the ledger if it has the attachment, otherwise by CHECK with the record.
 fn inspect<'p>(node: &'p Node<'p>, one: &KnownAttachment) -> Vec<Fault<'p>> {
     let owner = one.owner.comment();
-    if one.accounts.is_empty() {
+    if one.ledger_files.is_empty() {
         return check(node, one)
             .err()
             .map(|error| Fault::found(Location::Pod, owner, error.into()))
@@ -28,7 +28,7 @@ fn inspect<'p>(node: &'p Node<'p>, one: &KnownAttachment) -> Vec<Fault<'p>> {
             .collect();
     }
     let mut findings: Vec<Finding<'p>> = Vec::new();
-    let entries = one.accounts.iter().flat_map(|account| &account.entries);
+    let entries = one.ledger_files.iter().flat_map(|file| &file.entries);
     // An entry without a result is an earlier ADD that did not finish; its objects are not expected.
     for entry in entries.filter(|entry| entry.result.is_some()) {
         let Some(plugin) = node.registry.find(&entry.plugin) else { continue };
@@ -88,6 +88,6 @@ fn duplicate_addresses<'a, 'p>(running: impl Iterator<Item = &'a KnownAttachment
 
 fn last_result(one: &KnownAttachment) -> Option<Attachment> {
     let entry =
-        one.accounts.iter().flat_map(|account| &account.entries).find(|entry| entry.result.is_some())?;
+        one.ledger_files.iter().flat_map(|file| &file.entries).find(|entry| entry.result.is_some())?;
     Attachment::from_json(entry.result.as_ref()?, podwire_cni_spec::Version::V0_1_0).ok()
 }

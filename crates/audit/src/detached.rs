@@ -1,6 +1,6 @@
 //! Objects of pods that are gone, and of ADDs that did not finish.
 
-use podwire_cni_plugin::ledger::{Account, LockedAccount};
+use podwire_cni_plugin::ledger::{LedgerFile, LockedLedgerFile};
 use podwire_cni_plugin::{delete_recorded, Context, Error, Result};
 use podwire_cni_runtime::Record;
 
@@ -11,7 +11,7 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, inventory: &Inventory) -> Vec<Fault
     let mut faults = Vec::new();
     for one in &inventory.attachments {
         let owner = one.owner.comment();
-        let location = if one.accounts.is_empty() { Location::Record } else { Location::Ledger };
+        let location = if one.ledger_files.is_empty() { Location::Record } else { Location::Ledger };
         let what = match one.state {
             PodState::Gone => format!("the pod is gone, but not {}", owned_objects(one)),
             PodState::Running | PodState::Unknown if one.is_unfinished() => {
@@ -21,11 +21,11 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, inventory: &Inventory) -> Vec<Fault
         };
         faults.push(Fault::new(location, owner, what).repaired_by(deletion(node, one)));
     }
-    for account in &inventory.empty {
-        let (file, account) = (account.file.display().to_string(), account.clone());
-        let fault = Fault::new(Location::Ledger, "", format!("{file} is empty: an ADD was killed"));
+    for file in &inventory.empty {
+        let (path, file) = (file.path.display(), file.clone());
+        let fault = Fault::new(Location::Ledger, "", format!("{path} is empty: an ADD was killed"));
         faults
-            .push(fault.repaired_by(move || account.lock_unchanged()?.map_or(Ok(()), LockedAccount::close)));
+            .push(fault.repaired_by(move || file.lock_unchanged()?.map_or(Ok(()), LockedLedgerFile::remove)));
     }
     for problem in &inventory.unreadable {
         let path = problem.path.clone();
@@ -47,9 +47,9 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, inventory: &Inventory) -> Vec<Fault
 /// A list of what is left.
 fn owned_objects(one: &KnownAttachment) -> String {
     let mut parts: Vec<String> = one
-        .accounts
+        .ledger_files
         .iter()
-        .filter_map(|account| account.entries.first())
+        .filter_map(|file| file.entries.first())
         .map(|entry| format!("the objects of {}", entry.plugin))
         .collect();
     parts.extend(one.record.as_ref().map(|record| format!("the record {}", record.path.display())));
@@ -59,28 +59,24 @@ fn owned_objects(one: &KnownAttachment) -> String {
 /// DEL as the runtime would do it, if it has a record; then DEL of what is left in the ledger. A container that was restarted
 /// under its id since the inventory is left alone.
 fn deletion<'p>(node: &'p Node<'p>, one: &KnownAttachment) -> impl FnOnce() -> Result<()> + 'p {
-    let (record, accounts) = (one.record.clone(), one.accounts.clone());
+    let (record, files) = (one.record.clone(), one.ledger_files.clone());
     move || {
-        let locked: Option<Vec<LockedAccount<'_>>> =
-            accounts.iter().map(Account::lock_unchanged).collect::<Result<_>>()?;
+        let locked: Option<Vec<LockedLedgerFile<'_>>> =
+            files.iter().map(LedgerFile::lock_unchanged).collect::<Result<_>>()?;
         let Some(locked) = locked else { return Ok(()) };
         let mut errors = Vec::new();
         if record.as_ref().is_some_and(|record| node.runtime.has_changed(record)) {
             return Ok(());
         }
         errors.extend(record.and_then(|record| delete(node, &record).err()));
-        for account in locked.into_iter().rev().filter(LockedAccount::is_there) {
-            let plugin = account.entries().first().and_then(|entry| node.registry.find(&entry.plugin));
+        for file in locked.into_iter().rev().filter(LockedLedgerFile::exists) {
+            let plugin = file.entries().first().and_then(|entry| node.registry.find(&entry.plugin));
             errors.extend(match plugin {
-                Some(plugin) => {
-                    delete_recorded(plugin, account, node.registry, node.runtime.deadline()).err()
-                }
+                Some(plugin) => delete_recorded(plugin, file, node.registry, node.runtime.deadline()).err(),
                 // Another build of Podwire has a plugin that this one does not have.
                 None => {
-                    let text = format!(
-                        "{} is of a plugin that this program does not have",
-                        account.file().display()
-                    );
+                    let text =
+                        format!("{} is of a plugin that this program does not have", file.path().display());
                     Some(podwire_cni_spec::Error::internal(text).into())
                 }
             });

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_plugin::ledger::{self, LedgerFile};
 use podwire_cni_runtime::{Problem, Record};
 use podwire_kernel::Owner;
 
@@ -31,8 +31,8 @@ pub enum PodState {
 pub struct KnownAttachment {
     /// The owner of its objects.
     pub owner: Owner,
-    /// Its accounts in the ledger, one for each plugin.
-    pub accounts: Vec<Account>,
+    /// Its files in the ledger, one for each plugin.
+    pub ledger_files: Vec<LedgerFile>,
     /// The runtime's record.
     pub record: Option<Record>,
     /// Whether its pod exists.
@@ -42,17 +42,17 @@ pub struct KnownAttachment {
 impl KnownAttachment {
     /// Whether its last ADD did not finish. An earlier unfinished ADD does not count: its objects are removed with the pod.
     pub(crate) fn is_unfinished(&self) -> bool {
-        let mut last = self.accounts.iter().filter_map(|account| account.entries.last());
+        let mut last = self.ledger_files.iter().filter_map(|file| file.entries.last());
         let unfinished = last.any(|entry| entry.result.is_none() && !matches!(entry.find_netns(), Ok(None)));
         let recorded = self.record.as_ref();
         unfinished || recorded.is_some_and(|record| record.result.is_none() && is_settled(&record.path))
     }
 
     fn find_state(&self) -> PodState {
-        if self.accounts.iter().any(|account| account.busy) {
+        if self.ledger_files.iter().any(|file| file.is_locked) {
             return PodState::Attaching;
         }
-        let entries = || self.accounts.iter().flat_map(|account| &account.entries);
+        let entries = || self.ledger_files.iter().flat_map(|file| &file.entries);
         let written = entries().filter(|entry| !entry.netns.is_empty()).map(|entry| entry.find_netns());
         let recorded = self.record.iter().filter_map(|record| record.netns.as_deref());
         let recorded = recorded.map(|path| ledger::find_recorded_netns(path, entries()));
@@ -73,8 +73,8 @@ impl KnownAttachment {
 pub struct Inventory {
     /// Sorted by owner.
     pub attachments: Vec<KnownAttachment>,
-    /// Accounts without an entry, left by a crash.
-    pub empty: Vec<Account>,
+    /// Ledger files without an entry, left by a crash.
+    pub empty: Vec<LedgerFile>,
     /// Records that cannot be read.
     pub unreadable: Vec<Problem>,
     comments: HashSet<String>,
@@ -84,11 +84,11 @@ impl Inventory {
     pub(crate) fn collect(node: &Node<'_>) -> Inventory {
         let mut owners: BTreeMap<Owner, KnownAttachment> = BTreeMap::new();
         let mut empty = Vec::new();
-        for account in ledger::all() {
-            match account.entries.first().map(ledger::Entry::owner) {
-                Some(owner) => entry(&mut owners, &owner).accounts.push(account),
-                None if account.busy => {}
-                None => empty.push(account),
+        for file in ledger::all() {
+            match file.entries.first().map(ledger::Entry::owner) {
+                Some(owner) => entry(&mut owners, &owner).ledger_files.push(file),
+                None if file.is_locked => {}
+                None => empty.push(file),
             }
         }
         let listing = node.cache.list();
@@ -122,7 +122,7 @@ impl Inventory {
 fn entry<'m>(owners: &'m mut BTreeMap<Owner, KnownAttachment>, owner: &Owner) -> &'m mut KnownAttachment {
     let unknown = || KnownAttachment {
         owner: owner.clone(),
-        accounts: Vec::new(),
+        ledger_files: Vec::new(),
         record: None,
         state: PodState::Unknown,
     };

@@ -9,7 +9,7 @@
 //! - objects without a known owner; the repair removes them;
 //! - objects that a running pod lacks; the repair restores them in place, without packet loss.
 //!
-//! No object is removed that may be in use: an ADD in progress holds a lock on its ledger account, and objects that other
+//! No object is removed that may be in use: an ADD in progress holds a lock on its ledger file, and objects that other
 //! programs have yet to record have a grace period of one minute.
 
 #![forbid(unsafe_code)]

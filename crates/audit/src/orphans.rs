@@ -156,7 +156,7 @@ fn pools(node: &Node<'_>, known: &Inventory) -> Vec<PathBuf> {
             podwire_cni_spec::json::get(podwire_cni_spec::json::get(config, "ipam")?, "dataDir")?.as_str()?;
         (!folder.is_empty()).then(|| PathBuf::from(folder))
     };
-    let entries = known.attachments.iter().flat_map(|one| &one.accounts).flat_map(|account| &account.entries);
+    let entries = known.attachments.iter().flat_map(|one| &one.ledger_files).flat_map(|file| &file.entries);
     folders.extend(entries.filter_map(|entry| named(&entry.config)));
     for network in node.folder.load().networks {
         folders.extend(

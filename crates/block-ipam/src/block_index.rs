@@ -68,8 +68,11 @@ impl BlockIndex {
     /// Applies changes of the store. Returns whether the index, including `malformed`, has changed. Most pods start and
     /// stop without a change of the index.
     pub fn apply(&mut self, changes: Vec<Change>) -> bool {
-        // Applies every change; `any` would stop at the first one that changes the index.
-        changes.into_iter().fold(false, |has_changed, change| self.apply_one(change) || has_changed)
+        let mut has_changed = false;
+        for change in changes {
+            has_changed |= self.apply_one(change);
+        }
+        has_changed
     }
 
     fn apply_one(&mut self, change: Change) -> bool {

@@ -27,13 +27,13 @@ impl Failure {
         Failure { what: what.into(), error, done: None }
     }
 
-    /// For `map_err`: the action `what` failed.
-    pub fn to<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Failure {
+    /// For `map_err`: adds the action `what` that failed to an error.
+    pub fn context<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Failure {
         move |error| Failure::new(what, error.into().0)
     }
 
-    /// The same failure, of a command that succeeded in part.
-    pub fn after(self, done: Output) -> Failure {
+    /// The same failure, with the output of what succeeded before it.
+    pub fn with_output(self, done: Output) -> Failure {
         Failure { done: Some(Box::new(done)), ..self }
     }
 

@@ -30,7 +30,7 @@ impl Install {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let root = Root::at(&self.directories.root);
         if self.uninstall {
-            self.remove(&root).map_err(Failure::to("cannot uninstall"))
+            self.remove(&root).map_err(Failure::context("cannot uninstall"))
         } else {
             self.install(&root)
         }
@@ -38,13 +38,13 @@ impl Install {
 
     fn install(&self, root: &Root) -> Result<Output, Failure> {
         let what = "cannot install";
-        let lock = self.lock(root).map_err(Failure::to(what))?;
+        let lock = self.lock(root).map_err(Failure::context(what))?;
         let options = ResolvedOptions::new(self, root)?;
         let paths = options.targets.iter().map(|target| target.path.as_path());
-        let state = NodeState::read(root, paths).map_err(Failure::to(what))?;
+        let state = NodeState::read(root, paths).map_err(Failure::context(what))?;
         let plan = InstallPlan::install(&options.targets, self.replace, &state);
         if let Some(lock) = lock {
-            apply(root, &plan, &options.program, &lock).map_err(Failure::to(what))?;
+            apply(root, &plan, &options.program, &lock).map_err(Failure::context(what))?;
         }
         let (layouts, warnings) = (&options.layouts, &options.warnings);
         Ok(Report { plan: &plan, layouts, warnings, dry_run: self.dry_run }.output())

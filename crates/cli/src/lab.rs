@@ -85,7 +85,7 @@ impl Down {
             // The input itself is ignored.
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
         }
-        Lab::remove(name).map_err(Failure::to(format!("cannot remove lab {name}")))?;
+        Lab::remove(name).map_err(Failure::context(format!("cannot remove lab {name}")))?;
         Ok(Output::new(format!("removed lab {name}\n"), json!({ "name": name })))
     }
 }

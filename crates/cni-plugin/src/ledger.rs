@@ -1,12 +1,12 @@
 //! The ledger: a record of every ADD, written before the plugin changes anything.
 //!
-//! Each attachment and plugin has one file (an account), `/run/podwire/ledger/NETWORK/CONTAINER:IFNAME:PLUGIN`. ADD appends
-//! the request before the plugin is called and the result afterwards; a successful DEL removes the file. So every object has
-//! an owner and a config with which it can be checked, repaired and deleted, even if the plugin was killed, or the runtime
-//! lost its records or never had any.
+//! Each attachment and plugin has one file, `/run/podwire/ledger/NETWORK/CONTAINER:IFNAME:PLUGIN`. ADD appends the request
+//! before the plugin is called and the result afterwards; a successful DEL removes the file. So every object has an owner and
+//! a config with which it can be checked, repaired and deleted, even if the plugin was killed, or the runtime lost its records
+//! or never had any.
 //!
 //! The ledger is in `/run`: it describes kernel objects, which end with the boot too, so nothing is flushed to disk. An ADD
-//! in progress holds a lock on its file, and GC does not touch a locked account.
+//! in progress holds a lock on its file, and GC does not touch a locked file.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -116,32 +116,33 @@ impl Entry {
     }
 }
 
-/// The entries of one attachment and one plugin.
+/// A ledger file as it was read: the entries of one attachment and one plugin.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Account {
-    /// The file.
-    pub file: PathBuf,
+pub struct LedgerFile {
+    /// The path of the file.
+    pub path: PathBuf,
     /// Oldest first: a chain can contain a plugin twice. Empty if the file is incomplete.
     pub entries: Vec<Entry>,
-    /// Whether an ADD is in progress.
-    pub busy: bool,
+    /// Whether another process held the lock: an ADD in progress, or a GC or audit that was deleting the attachment. A plain
+    /// DEL takes no lock.
+    pub is_locked: bool,
 }
 
-impl Account {
-    fn read(file: PathBuf) -> io::Result<Account> {
-        let mut open = File::open(&file)?;
+impl LedgerFile {
+    fn read(path: PathBuf) -> io::Result<LedgerFile> {
+        let mut open = File::open(&path)?;
         // Before reading: an ADD that ends in between has written its result.
-        let busy = open.try_lock_shared().is_err();
+        let is_locked = open.try_lock_shared().is_err();
         let mut text = Vec::new();
         open.read_to_end(&mut text)?;
-        Ok(Account { entries: parse(&text), file, busy })
+        Ok(LedgerFile { entries: parse(&text), path, is_locked })
     }
 
-    /// Locks the account, so that no ADD begins while the caller deletes it. `None` if it changed since it was read: another
-    /// process is or was working on it, or it is gone.
-    pub fn lock_unchanged(&self) -> Result<Option<LockedAccount<'_>>> {
+    /// Locks the file, so that no ADD begins while the caller deletes the attachment. `None` if the file changed since it was
+    /// read: another process is or was working on it, or it is gone.
+    pub fn lock_unchanged(&self) -> Result<Option<LockedLedgerFile<'_>>> {
         let lock = || -> io::Result<Option<File>> {
-            let mut file = File::open(&self.file)?;
+            let mut file = File::open(&self.path)?;
             if file.try_lock().is_err() {
                 return Ok(None);
             }
@@ -152,38 +153,38 @@ impl Account {
         };
         match lock() {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(&self.file, &error)),
-            Ok(lock) => Ok(lock.map(|lock| LockedAccount { account: self, _lock: lock })),
+            Err(error) => Err(failed(&self.path, &error)),
+            Ok(lock) => Ok(lock.map(|lock| LockedLedgerFile { file: self, _lock: lock })),
         }
     }
 }
 
-/// An account on which no ADD can begin.
+/// A ledger file that this process has locked: no ADD can begin on it.
 #[derive(Debug)]
-pub struct LockedAccount<'a> {
-    account: &'a Account,
+pub struct LockedLedgerFile<'a> {
+    file: &'a LedgerFile,
     _lock: File,
 }
 
-impl LockedAccount<'_> {
+impl LockedLedgerFile<'_> {
     /// The entries, oldest first.
     pub fn entries(&self) -> &[Entry] {
-        &self.account.entries
+        &self.file.entries
     }
 
-    /// The file.
-    pub fn file(&self) -> &Path {
-        &self.account.file
+    /// The path of the file.
+    pub fn path(&self) -> &Path {
+        &self.file.path
     }
 
     /// Whether the file still exists.
-    pub fn is_there(&self) -> bool {
-        self.account.file.exists()
+    pub fn exists(&self) -> bool {
+        self.file.path.exists()
     }
 
-    /// Removes the account, and the network's directory with the last one.
-    pub fn close(self) -> Result<()> {
-        remove(&self.account.file)
+    /// Removes the file, and the network's directory with the last one.
+    pub fn remove(self) -> Result<()> {
+        remove_file(&self.file.path)
     }
 }
 
@@ -201,23 +202,23 @@ fn parse(text: &[u8]) -> Vec<Entry> {
     entries
 }
 
-/// The account of an ADD in progress: the request is written, the result is not.
+/// The entry of an ADD in progress: the request is written, the result is not.
 #[derive(Debug)]
-pub(crate) struct OpenAccount {
+pub(crate) struct OpenEntry {
     path: PathBuf,
     file: File,
     /// The length of the file before this ADD.
     before: u64,
 }
 
-impl OpenAccount {
+impl OpenEntry {
     /// Writes the request before `plugin` serves it.
-    pub(crate) fn begin(plugin: &str, req: &Request<'_>) -> Result<OpenAccount> {
+    pub(crate) fn begin(plugin: &str, req: &Request<'_>) -> Result<OpenEntry> {
         let path = path(Path::new(DIR), &req.owner(), plugin);
-        OpenAccount::begin_at(path.clone(), &Entry::of(plugin, req)).map_err(|error| failed(&path, &error))
+        OpenEntry::begin_at(path.clone(), &Entry::of(plugin, req)).map_err(|error| failed(&path, &error))
     }
 
-    fn begin_at(path: PathBuf, entry: &impl Serialize) -> io::Result<OpenAccount> {
+    fn begin_at(path: PathBuf, entry: &impl Serialize) -> io::Result<OpenEntry> {
         let (file, before) = loop {
             let file = create(&path)?;
             file.lock()?;
@@ -227,7 +228,7 @@ impl OpenAccount {
                 break (file, found.len());
             }
         };
-        let mut open = OpenAccount { path, file, before };
+        let mut open = OpenEntry { path, file, before };
         // The previous writer may have been killed in the middle of a line.
         let begun = if before > 0 { open.file.write_all(b"\n") } else { Ok(()) };
         match begun.and_then(|()| open.write(entry)) {
@@ -259,13 +260,13 @@ impl OpenAccount {
     pub(crate) fn abandon(self) {
         // If this fails, the next DEL or GC does it.
         match self.before {
-            0 => drop(remove(&self.path)),
+            0 => drop(remove_file(&self.path)),
             before => drop(self.file.set_len(before)),
         }
     }
 }
 
-/// Opens the file for appending. Its directory may be missing, or another process may remove it with the last account.
+/// Opens the file for appending. Its directory may be missing, or another process may remove it with the last file.
 fn create(path: &Path) -> io::Result<File> {
     let mut tries = 0;
     loop {
@@ -289,13 +290,13 @@ fn path(dir: &Path, owner: &Owner, plugin: &str) -> PathBuf {
     dir.join(&*network).join(format!("{container}:{}:{plugin}", owner.ifname))
 }
 
-fn remove(file: &Path) -> Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(file, &error)),
+fn remove_file(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(path, &error)),
         _ => {}
     }
-    // Fails if the network has other accounts.
-    let _ = file.parent().map(std::fs::remove_dir);
+    // Fails if the network has other files.
+    let _ = path.parent().map(std::fs::remove_dir);
     Ok(())
 }
 
@@ -306,24 +307,24 @@ fn failed(path: &Path, error: &io::Error) -> Error {
         .into()
 }
 
-/// The account of `owner` and `plugin`.
-pub fn find(owner: &Owner, plugin: &str) -> Option<Account> {
-    Account::read(path(Path::new(DIR), owner, plugin)).ok()
+/// The file of `owner` and `plugin`.
+pub fn find(owner: &Owner, plugin: &str) -> Option<LedgerFile> {
+    LedgerFile::read(path(Path::new(DIR), owner, plugin)).ok()
 }
 
 /// The requests with which an attachment was added, oldest first, as DEL requests.
 pub fn requests<'p>(owner: &Owner, plugin: &str, registry: Registry<'p>) -> Vec<Request<'p>> {
-    let entries = find(owner, plugin).into_iter().flat_map(|account| account.entries);
+    let entries = find(owner, plugin).into_iter().flat_map(|file| file.entries);
     entries.filter_map(|entry| entry.request(Command::Del, registry).ok()).collect()
 }
 
 /// The namespace at the path of a runtime's record, if it is still the one in which these entries of the same attachment were
-/// made. The record alone cannot tell.
+/// made. The record has only the path, which may lead to another pod's namespace by now; entries also have the cookie.
 pub fn find_recorded_netns<'e>(
     path: &Path,
     entries: impl Iterator<Item = &'e Entry>,
 ) -> podwire_kernel::Result<Option<Netns>> {
-    // A Go plugin that detached the pod did not close the account, so there may be older entries.
+    // A Go plugin that detached the pod did not remove the file, so there may be older entries.
     let mut matching = entries.filter(|entry| Path::new(&entry.netns) == path).peekable();
     if matching.peek().is_none() {
         return Netns::find_again(path, None);
@@ -331,32 +332,32 @@ pub fn find_recorded_netns<'e>(
     matching.map(Entry::find_netns).find(|found| !matches!(found, Ok(None))).unwrap_or(Ok(None))
 }
 
-/// Removes the account of `owner` and `plugin`, if there is one.
-pub(crate) fn close(owner: &Owner, plugin: &str) -> Result<()> {
-    remove(&path(Path::new(DIR), owner, plugin))
+/// Removes the file of `owner` and `plugin`, if there is one.
+pub(crate) fn remove(owner: &Owner, plugin: &str) -> Result<()> {
+    remove_file(&path(Path::new(DIR), owner, plugin))
 }
 
-/// Every account of `plugin` in `network`.
-pub fn of_network(network: &str, plugin: &str) -> Vec<Account> {
+/// Every file of `plugin` in `network`.
+pub fn read_plugin(network: &str, plugin: &str) -> Vec<LedgerFile> {
     let end = format!(":{plugin}");
-    let mine = |file: &PathBuf| file.to_string_lossy().ends_with(&end);
-    files_of(network).into_iter().filter(mine).filter_map(|file| Account::read(file).ok()).collect()
+    let mine = |path: &PathBuf| path.to_string_lossy().ends_with(&end);
+    paths_of(network).into_iter().filter(mine).filter_map(|path| LedgerFile::read(path).ok()).collect()
 }
 
-/// Every account of a network.
-pub fn of_whole_network(network: &str) -> Vec<Account> {
-    files_of(network).into_iter().filter_map(|file| Account::read(file).ok()).collect()
+/// Every file of `network`.
+pub fn read_network(network: &str) -> Vec<LedgerFile> {
+    paths_of(network).into_iter().filter_map(|path| LedgerFile::read(path).ok()).collect()
 }
 
-fn files_of(network: &str) -> Vec<PathBuf> {
+fn paths_of(network: &str) -> Vec<PathBuf> {
     list(&Path::new(DIR).join(&*Owner::new(network, "", "").short_names().0))
 }
 
-/// Every account, sorted by file name.
-pub fn all() -> Vec<Account> {
-    let files = list(Path::new(DIR)).into_iter().flat_map(|network| list(&network));
-    let mut all: Vec<Account> = files.filter_map(|file| Account::read(file).ok()).collect();
-    all.sort_by(|one, other| one.file.cmp(&other.file));
+/// Every file, sorted by path.
+pub fn all() -> Vec<LedgerFile> {
+    let paths = list(Path::new(DIR)).into_iter().flat_map(|network| list(&network));
+    let mut all: Vec<LedgerFile> = paths.filter_map(|path| LedgerFile::read(path).ok()).collect();
+    all.sort_by(|one, other| one.path.cmp(&other.path));
     all
 }
 
@@ -390,36 +391,36 @@ mod tests {
     }
 
     #[test]
-    fn an_account_has_the_request_then_the_result_and_is_removed() {
+    fn a_file_has_the_request_then_the_result_and_is_removed() {
         let dir = dir();
         let file = path(&dir, &entry("a").owner(), "bridge");
-        let open = OpenAccount::begin_at(file.clone(), &entry("a")).unwrap();
-        let account = Account::read(file.clone()).unwrap();
-        assert_eq!((account.entries, account.busy), (vec![entry("a")], true), "during the ADD");
+        let open = OpenEntry::begin_at(file.clone(), &entry("a")).unwrap();
+        let read = LedgerFile::read(file.clone()).unwrap();
+        assert_eq!((read.entries, read.is_locked), (vec![entry("a")], true), "during the ADD");
         open.complete(&json!({"cniVersion": "1.0.0"}));
-        let account = Account::read(file.clone()).unwrap();
-        assert!(!account.busy && account.entries[0].result.is_some());
-        account.lock_unchanged().unwrap().expect("the account is unlocked").close().unwrap();
-        assert!(!dir.join("pods").exists(), "the network's directory is removed with the last account");
+        let read = LedgerFile::read(file.clone()).unwrap();
+        assert!(!read.is_locked && read.entries[0].result.is_some());
+        read.lock_unchanged().unwrap().expect("the file is unlocked").remove().unwrap();
+        assert!(!dir.join("pods").exists(), "the network's directory is removed with the last file");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
-    /// GC takes an unlocked account without a result for that of a killed ADD.
+    /// GC treats an unlocked file without a result as left by a killed ADD.
     #[test]
-    fn an_account_read_during_an_add_is_locked_or_complete() {
+    fn a_file_read_during_an_add_is_locked_or_complete() {
         let dir = dir();
         let file = path(&dir, &entry("a").owner(), "bridge");
         std::thread::scope(|scope| {
             let adds = scope.spawn(|| {
                 for _ in 0..500 {
-                    OpenAccount::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
+                    OpenEntry::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
                     std::fs::remove_file(&file).unwrap();
                 }
             });
             while !adds.is_finished() {
-                let Ok(account) = Account::read(file.clone()) else { continue };
+                let Ok(read) = LedgerFile::read(file.clone()) else { continue };
                 let is_unfinished = |entry: &Entry| entry.result.is_none();
-                assert!(account.busy || !account.entries.iter().any(is_unfinished), "{account:?}");
+                assert!(read.is_locked || !read.entries.iter().any(is_unfinished), "{read:?}");
             }
         });
         std::fs::remove_dir_all(dir).unwrap();
@@ -429,29 +430,29 @@ mod tests {
     fn a_failed_add_keeps_earlier_entries() {
         let dir = dir();
         let file = path(&dir, &entry("a").owner(), "bridge");
-        OpenAccount::begin_at(file.clone(), &entry("a")).unwrap().abandon();
+        OpenEntry::begin_at(file.clone(), &entry("a")).unwrap().abandon();
         assert!(!file.exists());
-        OpenAccount::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
-        OpenAccount::begin_at(file.clone(), &entry("a")).unwrap().abandon();
-        assert_eq!(Account::read(file).unwrap().entries.len(), 1);
+        OpenEntry::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
+        OpenEntry::begin_at(file.clone(), &entry("a")).unwrap().abandon();
+        assert_eq!(LedgerFile::read(file).unwrap().entries.len(), 1);
         std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]
-    fn an_account_is_locked_only_if_it_is_unchanged() {
+    fn a_file_is_locked_only_if_it_is_unchanged() {
         let dir = dir();
         let file = path(&dir, &entry("a").owner(), "bridge");
-        OpenAccount::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
-        let account = Account::read(file.clone()).unwrap();
-        assert!(account.lock_unchanged().unwrap().is_some());
+        OpenEntry::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
+        let read = LedgerFile::read(file.clone()).unwrap();
+        assert!(read.lock_unchanged().unwrap().is_some());
         // The container is restarted under its id.
-        let open = OpenAccount::begin_at(file.clone(), &entry("a")).unwrap();
-        assert!(account.lock_unchanged().unwrap().is_none(), "an ADD is in progress");
+        let open = OpenEntry::begin_at(file.clone(), &entry("a")).unwrap();
+        assert!(read.lock_unchanged().unwrap().is_none(), "an ADD is in progress");
         open.complete(&json!({}));
-        assert!(account.lock_unchanged().unwrap().is_none(), "it has another entry");
-        let account = Account::read(file.clone()).unwrap();
-        account.lock_unchanged().unwrap().expect("it is unchanged").close().unwrap();
-        assert!(account.lock_unchanged().unwrap().is_none(), "it is gone");
+        assert!(read.lock_unchanged().unwrap().is_none(), "it has another entry");
+        let read = LedgerFile::read(file.clone()).unwrap();
+        read.lock_unchanged().unwrap().expect("it is unchanged").remove().unwrap();
+        assert!(read.lock_unchanged().unwrap().is_none(), "it is gone");
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -459,12 +460,12 @@ mod tests {
     fn an_incomplete_line_does_not_hide_the_next_entry() {
         let dir = dir();
         let file = path(&dir, &entry("a").owner(), "bridge");
-        drop(OpenAccount::begin_at(file.clone(), &entry("a")).unwrap());
+        drop(OpenEntry::begin_at(file.clone(), &entry("a")).unwrap());
         let length = file.metadata().unwrap().len();
         OpenOptions::new().write(true).open(&file).unwrap().set_len(length / 2).unwrap();
-        OpenAccount::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
-        let account = Account::read(file).unwrap();
-        assert!(account.entries.len() == 1 && account.entries[0].result.is_some(), "{account:?}");
+        OpenEntry::begin_at(file.clone(), &entry("a")).unwrap().complete(&json!({}));
+        let read = LedgerFile::read(file).unwrap();
+        assert!(read.entries.len() == 1 && read.entries[0].result.is_some(), "{read:?}");
         std::fs::remove_dir_all(dir).unwrap();
     }
 

@@ -10,7 +10,7 @@ use crate::{ledger, Command, Error, Plugin, Registry, Request, Result};
 
 /// Records the request before the plugin changes anything.
 pub(crate) fn add(plugin: &dyn Plugin, req: &Request<'_>) -> Result<Value> {
-    let open = plugin.is_recorded().then(|| ledger::OpenAccount::begin(plugin.name(), req)).transpose()?;
+    let open = plugin.is_recorded().then(|| ledger::OpenEntry::begin(plugin.name(), req)).transpose()?;
     let added = plugin.add(req).and_then(|attachment| {
         // An attachment whose result cannot be encoded in the config's version is removed again.
         let json = attachment.to_json(req.version);
@@ -33,88 +33,87 @@ pub(crate) fn del(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
         Some(_) => plugin.del(req)?,
         None => plugin.del(&Request { prev: recorded_result(plugin, req), ..req.clone() })?,
     }
-    ledger::close(&req.owner(), plugin.name())
+    ledger::remove(&req.owner(), plugin.name())
 }
 
 fn recorded_result(plugin: &dyn Plugin, req: &Request<'_>) -> Option<podwire_cni_spec::Attachment> {
-    let account = ledger::find(&req.owner(), plugin.name())?;
-    account.entries.last()?.request(Command::Del, req.registry).ok()?.prev
+    let file = ledger::find(&req.owner(), plugin.name())?;
+    file.entries.last()?.request(Command::Del, req.registry).ok()?.prev
 }
 
 /// Deletes every attachment in the ledger that is no longer valid, with the config of its ADD. Then the plugin looks for objects
-/// without an account.
+/// that have no ledger file.
 pub(crate) fn gc(plugin: &dyn Plugin, req: &Request<'_>) -> Result<()> {
     let valid = req.valid()?;
     let mut errors = Vec::new();
     // The caller knows ADDs that are not in this plugin's ledger.
     let mut busy = req.busy.clone();
-    // The accounts that remain.
+    // The ledger files that remain.
     let mut left = Vec::new();
-    for account in ledger::of_network(&req.network, plugin.name()) {
-        let Some(entry) = account.entries.first() else {
+    for file in ledger::read_plugin(&req.network, plugin.name()) {
+        let Some(entry) = file.entries.first() else {
             // The ADD was killed before it wrote its request, and so before it changed anything; or it is about to write.
             errors.extend(
-                account
-                    .lock_unchanged()
-                    .and_then(|held| held.map_or(Ok(()), ledger::LockedAccount::close))
+                file.lock_unchanged()
+                    .and_then(|held| held.map_or(Ok(()), ledger::LockedLedgerFile::remove))
                     .err(),
             );
             continue;
         };
         let is_valid = valid.contains(&entry.container, &entry.ifname);
-        if !is_valid && account.busy {
+        if !is_valid && file.is_locked {
             busy.push(attachment(entry));
         } else if !is_valid {
-            match delete_recorded_unless_changed(plugin, &account, req.registry, req.deadline) {
+            match delete_recorded_unless_changed(plugin, &file, req.registry, req.deadline) {
                 Ok(()) => continue,
                 Err(error) => errors.push(error),
             }
         }
-        left.push(account);
+        left.push(file);
     }
-    busy.extend(added_since(&left, ledger::of_network(&req.network, plugin.name())));
+    busy.extend(added_since(&left, ledger::read_plugin(&req.network, plugin.name())));
     errors.extend(plugin.gc(&Request { busy, ..req.clone() }).err());
     Error::all(errors)
 }
 
-/// The attachments whose accounts are new or changed since `left` was read: the deletions above may have taken long.
+/// The attachments whose ledger files are new or changed since `left` was read: the deletions above may have taken long.
 fn added_since(
-    left: &[ledger::Account],
-    now: Vec<ledger::Account>,
+    left: &[ledger::LedgerFile],
+    now: Vec<ledger::LedgerFile>,
 ) -> impl Iterator<Item = ValidAttachment> + '_ {
-    let left: HashMap<_, _> = left.iter().map(|account| (&account.file, &account.entries)).collect();
-    let new = now.into_iter().filter(move |account| {
-        account.busy || left.get(&account.file).is_none_or(|entries| **entries != account.entries)
+    let left: HashMap<_, _> = left.iter().map(|file| (&file.path, &file.entries)).collect();
+    let new = now.into_iter().filter(move |file| {
+        file.is_locked || left.get(&file.path).is_none_or(|entries| **entries != file.entries)
     });
-    new.filter_map(|account| account.entries.into_iter().next()).map(|entry| attachment(&entry))
+    new.filter_map(|file| file.entries.into_iter().next()).map(|entry| attachment(&entry))
 }
 
 fn attachment(entry: &ledger::Entry) -> ValidAttachment {
     ValidAttachment { container_id: entry.container.clone(), ifname: entry.ifname.clone() }
 }
 
-/// Deletes everything in an account, unless the account was changed since it was read.
+/// Deletes everything in a ledger file, unless the file was changed since it was read.
 pub fn delete_recorded_unless_changed(
     plugin: &dyn Plugin,
-    account: &ledger::Account,
+    file: &ledger::LedgerFile,
     registry: Registry<'_>,
     deadline: Option<Instant>,
 ) -> Result<()> {
-    account.lock_unchanged()?.map_or(Ok(()), |locked| delete_recorded(plugin, locked, registry, deadline))
+    file.lock_unchanged()?.map_or(Ok(()), |locked| delete_recorded(plugin, locked, registry, deadline))
 }
 
-/// Deletes everything in an account, the last entry first, then the account. The account may be stale: a Go plugin that detached
-/// the pod did not close it. Plugins that are executed for it are stopped at the deadline.
+/// Deletes everything in a ledger file, the last entry first, then the file. The file may be stale: a Go plugin that detached
+/// the pod did not remove it. Plugins that are executed for it are stopped at the deadline.
 pub fn delete_recorded(
     plugin: &dyn Plugin,
-    account: ledger::LockedAccount<'_>,
+    file: ledger::LockedLedgerFile<'_>,
     registry: Registry<'_>,
     deadline: Option<Instant>,
 ) -> Result<()> {
-    for entry in account.entries().iter().rev() {
+    for entry in file.entries().iter().rev() {
         plugin.del(&Request { signed_only: true, deadline, ..entry.request(Command::Del, registry)? })?;
     }
-    account.close()
+    file.remove()
 }
 
 #[cfg(test)]

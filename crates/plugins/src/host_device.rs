@@ -164,8 +164,7 @@ fn find_sandbox(req: &Request<'_>) -> Result<Option<Host>> {
     let recorded = req.prev.iter().flat_map(|prev| &prev.interfaces).find(|one| one.name == req.ifname);
     let path = recorded.map(|one| Path::new(&one.sandbox)).filter(|path| path.is_absolute());
     let Some(path) = path.filter(|path| !path.starts_with("/proc")) else { return Ok(None) };
-    let entries =
-        ledger::find(&req.owner(), "host-device").map(|account| account.entries).unwrap_or_default();
+    let entries = ledger::find(&req.owner(), "host-device").map(|file| file.entries).unwrap_or_default();
     match ledger::find_recorded_netns(path, entries.iter())? {
         Some(netns) => Ok(Some(Host::within(netns)?)),
         None => Ok(None),

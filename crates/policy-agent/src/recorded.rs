@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The recorded interfaces of networks with `"policy": {"type": "k8s"}`.
 pub(crate) fn interfaces() -> Vec<Interface> {
-    let entries = ledger::all().into_iter().flat_map(|account| account.entries);
+    let entries = ledger::all().into_iter().flat_map(|file| file.entries);
     entries.filter_map(|entry| interface(&entry)).collect()
 }
 

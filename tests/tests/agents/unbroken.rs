@@ -227,7 +227,7 @@ fn come_and_go(stage: &Stage, name: &str, times: usize) {
     ));
 }
 
-/// All that pods leave behind: rules, links, accounts.
+/// All that pods leave behind: rules, links, ledger files.
 fn traces(stage: &Stage) -> String {
     stage
         .node(1)

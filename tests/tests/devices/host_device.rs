@@ -305,8 +305,8 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
             let node = Node::new();
             lend(&node);
             let pod = node.pod("blue");
-            // Of our index and our ledger Go knows nothing: an entry that is not true any more is a hint that leads
-            // nowhere, an account waits for the next GC.
+            // Go plugins do not update Podwire's index and ledger. A stale index entry is only a hint; a stale ledger
+            // file stays until the next GC.
             let state = || -> String {
                 let all = node.state(&pod);
                 all.lines()

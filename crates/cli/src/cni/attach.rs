@@ -48,11 +48,11 @@ impl Add {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let (container, network) = (self.target.name(), &self.target.network);
         let what = format!("cannot attach {container} to {network}");
-        self.namespace().map_err(Failure::to(&what))?;
-        let list = self.flags.configs().find(network).map_err(Failure::to(&what))?.list;
-        let identity = self.target.identity().map_err(Failure::to(&what))?;
-        let identity = self.publish.add_to(identity, &list).map_err(Failure::to(&what))?;
-        let attachment = self.flags.runtime().add(&list, &identity).map_err(Failure::to(&what))?;
+        self.namespace().map_err(Failure::context(&what))?;
+        let list = self.flags.configs().find(network).map_err(Failure::context(&what))?.list;
+        let identity = self.target.identity().map_err(Failure::context(&what))?;
+        let identity = self.publish.add_to(identity, &list).map_err(Failure::context(&what))?;
+        let attachment = self.flags.runtime().add(&list, &identity).map_err(Failure::context(&what))?;
         // Early CNI versions require addresses in a result, but a plugin may return none.
         let json = attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
         let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
@@ -73,15 +73,16 @@ impl Del {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let (container, network, ifname) = (self.target.name(), &self.target.network, self.target.ifname());
         let what = || format!("cannot detach {container} from {network}");
-        let identity = self.target.existing(&self.flags.cache()).map_err(Failure::to(what()))?;
+        let identity = self.target.existing(&self.flags.cache()).map_err(Failure::context(what()))?;
         let runtime = self.flags.runtime();
         match self.flags.configs().find(network) {
-            Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::to(what()))?,
+            Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::context(what()))?,
             Err(missing) => {
-                let known =
-                    runtime.del_cached(network, &identity.container, ifname).map_err(Failure::to(what()))?;
+                let known = runtime
+                    .del_cached(network, &identity.container, ifname)
+                    .map_err(Failure::context(what()))?;
                 if !known {
-                    return Err(Failure::to(what())(missing));
+                    return Err(Failure::context(what())(missing));
                 }
             }
         }

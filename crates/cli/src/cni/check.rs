@@ -34,18 +34,18 @@ impl Check {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let (container, network) = (self.target.name(), &self.target.network);
         let what = || format!("the attachment of {container} to {network} is damaged");
-        let list = self.flags.configs().find(network).map_err(Failure::to(what()))?.list;
-        let identity = self.target.existing(&self.flags.cache()).map_err(Failure::to(what()))?;
+        let list = self.flags.configs().find(network).map_err(Failure::context(what()))?.list;
+        let identity = self.target.existing(&self.flags.cache()).map_err(Failure::context(what()))?;
         if self.repair {
             return self.repair(&list, &identity);
         }
-        self.flags.runtime().check(&list, &identity).map_err(Failure::to(what()))?;
+        self.flags.runtime().check(&list, &identity).map_err(Failure::context(what()))?;
         Ok(Output::new(self.verdict(&list), self.json(&identity, true)))
     }
 
     fn repair(&self, list: &NetworkList, identity: &Identity) -> Result<Output, Failure> {
         let what = format!("cannot repair {} in {}", self.target.name(), self.target.network);
-        let repaired = self.flags.runtime().repair(list, identity).map_err(Failure::to(what))?;
+        let repaired = self.flags.runtime().repair(list, identity).map_err(Failure::context(what))?;
         let success = repaired.is_complete();
         let interface = format!("{} of {}", self.target.ifname(), self.target.name());
         let mut text = describe(&repaired, &interface, Paint::stdout());

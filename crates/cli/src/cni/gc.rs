@@ -1,11 +1,12 @@
 //! `podwire cni gc`: removes the attachments of containers that no longer exist.
 //!
-//! Attachments are recorded twice: in the runtime's records and in the plugins' ledger. A runtime that is killed after
-//! the plugins ran and before it wrote its record does not know the attachment, and the host port of the pod would stay
-//! taken forever. So GC also removes attachments that only the ledger contains.
+//! Attachments are recorded twice: by the runtime in its cache, and by Podwire's plugins in their ledger. Podwire's
+//! runtime writes its record before ADD. Go runtimes (libcni) write theirs after ADD: one that is killed in between
+//! leaves an attachment without a record, and the host port of the pod would stay taken. So GC also removes attachments
+//! that are only in the ledger.
 
 use clap::Args;
-use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_plugin::ledger::{self, LedgerFile};
 use podwire_cni_runtime::{Listing, Record};
 use podwire_cni_spec::{ContainerId, IfName};
 use podwire_kernel::Netns;
@@ -21,23 +22,31 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire cni gc pods --dry-run
   podwire cni gc pods
   podwire cni gc pods --all --keep web-1/eth0 --keep web-2
-  podwire cni gc podman --all $(podman ps -aq --no-trunc | sed 's/^/--keep /')
+  podwire cni gc pods --all $(podman ps -aq --no-trunc | sed 's/^/--keep /')
 
-GC keeps an attachment if its network namespace exists, if --keep names it, or if its record names
-no namespace. Do not run it while a runtime that records attachments afterwards, such as libcni,
-starts a pod on the same network: GC would release the address of that pod.";
+GC keeps an attachment if
+  - --keep names it or its container,
+  - an ADD of one of Podwire's plugins is in progress for it,
+  - its network namespace exists, or GC cannot find out whether it exists,
+  - its record names no network namespace, or
+  - its record cannot be read.
+With --all, GC keeps only the first two.
+
+Do not run GC while a runtime that writes its cache after ADD (libcni: containerd, CRI-O, podman)
+attaches a pod to the same network. Until the cache is written, GC may delete the new pod's
+interface and release its address.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Gc {
     /// Name of the network, as in its config.
     network: String,
-    /// Keep this attachment, or all attachments of this container; repeatable.
-    #[arg(long, value_name = "CONTAINER[/IFNAME]", value_parser = attachment)]
+    /// Keep this attachment, or all attachments of this container that a record or the ledger has; repeatable.
+    #[arg(long, value_name = "CONTAINER[/IFNAME]", value_parser = parse_keep)]
     keep: Vec<(ContainerId, Option<IfName>)>,
-    /// Remove all attachments that --keep does not name, also those whose namespace exists.
+    /// Remove all attachments except those that --keep names or an ADD is creating.
     #[arg(long)]
     all: bool,
-    /// Only show which attachments GC would remove.
+    /// Only show which recorded attachments GC would remove, not what the plugins' own GC would find.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -46,163 +55,179 @@ pub(crate) struct Gc {
 
 impl Gc {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
-        let what = || format!("cannot collect the garbage of {}", self.network);
-        let list = self.flags.configs().find(&self.network).map_err(Failure::to(what()))?.list;
-        // Records and ledger are read once, before anything is judged: attachments that appear later are not stale.
-        let (listing, accounts) = (self.flags.cache().list(), ledger::of_whole_network(&self.network));
-        let mut valid = self.kept(&listing, &accounts);
-        valid.extend(in_progress(&accounts));
+        let context = || format!("cannot collect the garbage of {}", self.network);
+        let list = self.flags.configs().find(&self.network).map_err(Failure::context(context()))?.list;
+        // Later attachments are not in these lists, and no DEL below concerns them. The plugins' GC may still remove one
+        // whose record is not written yet; see EXAMPLES.
+        let (listing, files) = (self.flags.cache().list(), ledger::read_network(&self.network));
+        let mut valid = expand_keep(&self.keep, &listing, &files, &self.network);
+        valid.extend(in_progress(&files));
         if !self.all {
-            valid.extend(attached(&listing, &accounts, &self.network));
+            valid.extend(possibly_in_use(&listing, &files, &self.network));
         }
         let unrecorded = if list.disable_gc {
             Vec::new()
         } else {
-            Unrecorded::among(accounts, &listing.records, &self.network, &valid)
+            Unrecorded::among(files, &listing.records, &self.network, &valid)
         };
         if self.dry_run {
             let records = listing.records.iter().filter(|_| !list.disable_gc);
-            let stale = stale(records, &unrecorded, &self.network, &valid);
+            let stale = stale_rows(records, &unrecorded, &self.network, &valid);
             return Ok(report("would remove", "stale", &stale));
         }
         let runtime = self.flags.runtime();
-        let sweep = runtime.gc_of(&list, listing.records, &valid);
-        let mut removed: Vec<Stale> = sweep.removed.iter().map(Stale::recorded).collect();
-        let mut errors = sweep.errors;
+        let outcome = runtime.gc_of(&list, listing.records, &valid);
+        let mut removed: Vec<ReportRow> = outcome.removed.iter().map(ReportRow::recorded).collect();
+        let mut errors = outcome.errors;
+        // The plugins' GC, a part of `gc_of`, has deleted some of these: from CNI version 1.1.0 on, those of Podwire's
+        // plugins that are in the config. This loop deletes the others and reports both.
         for one in unrecorded {
             match one.delete(runtime.deadline()) {
-                Ok(()) if one.is_gone() => removed.push(Stale::unrecorded(&one)),
+                Ok(()) if one.is_gone() => removed.push(ReportRow::unrecorded(&one)),
                 // A new ADD of the same attachment ran meanwhile.
                 Ok(()) => {}
                 Err(error) => errors.push(podwire_cni_runtime::Error::Cni(error.to_cni())),
             }
         }
-        let mut answer = report("removed", "removed", &removed);
+        let mut output = report("removed", "removed", &removed);
         if removed.is_empty() && !errors.is_empty() {
             // Nothing was removed, but something is stale.
-            answer.text.clear();
+            output.text.clear();
         }
-        let done = podwire_cni_runtime::Error::all(errors);
-        drop_tables();
-        match done {
-            Ok(()) => Ok(answer),
-            Err(error) => Err(Failure::to(what())(error).after(answer)),
+        delete_unused_tables();
+        match podwire_cni_runtime::Error::all(errors) {
+            Ok(()) => Ok(output),
+            Err(error) => Err(Failure::context(context())(error).with_output(output)),
         }
-    }
-
-    /// The attachments that `--keep` names. A container without an interface stands for all its recorded interfaces.
-    fn kept(&self, listing: &Listing, accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
-        let recorded = listing.records.iter().filter(|record| record.network == self.network);
-        let mut known: Vec<_> = recorded.map(|record| (&record.container, &record.ifname)).collect();
-        let entries = accounts.iter().flat_map(|account| &account.entries);
-        known.extend(entries.map(|entry| (&entry.container, &entry.ifname)));
-        let interfaces = |container: &ContainerId| -> Vec<IfName> {
-            let own = known.iter().filter(|(other, _)| **other == **container);
-            own.filter_map(|(_, ifname)| IfName::parse(ifname).ok()).collect()
-        };
-        let each = |(container, ifname): &(ContainerId, Option<IfName>)| {
-            let all = ifname.clone().map_or_else(|| interfaces(container), |one| vec![one]);
-            all.into_iter().map(|ifname| (container.clone(), ifname)).collect::<Vec<_>>()
-        };
-        self.keep.iter().flat_map(each).collect()
     }
 }
 
-/// The attachments that an ADD is creating now.
-fn in_progress(accounts: &[Account]) -> Vec<(ContainerId, IfName)> {
-    let entries = accounts.iter().filter(|account| account.busy).flat_map(|account| &account.entries);
-    entries.filter_map(|entry| names(&entry.container, &entry.ifname)).collect()
+/// The attachments that `--keep` names. A container without an interface stands for all its attachments in the records,
+/// in the ledger, and in the file names of unreadable records.
+fn expand_keep(
+    keep: &[(ContainerId, Option<IfName>)],
+    listing: &Listing,
+    files: &[LedgerFile],
+    network: &str,
+) -> Vec<(ContainerId, IfName)> {
+    let recorded = listing.records.iter().filter(|record| record.network == network);
+    let recorded = recorded.filter_map(|record| parse_attachment(&record.container, &record.ifname));
+    let in_ledger = files.iter().flat_map(|file| &file.entries);
+    let in_ledger = in_ledger.filter_map(|entry| parse_attachment(&entry.container, &entry.ifname));
+    let known: Vec<_> = recorded.chain(in_ledger).chain(unreadable(listing, network)).collect();
+    let mut kept = Vec::new();
+    for (container, ifname) in keep {
+        match ifname {
+            Some(ifname) => kept.push((container.clone(), ifname.clone())),
+            None => kept.extend(known.iter().filter(|(other, _)| other == container).cloned()),
+        }
+    }
+    kept
 }
 
-fn names(container: &str, ifname: &str) -> Option<(ContainerId, IfName)> {
+/// The attachments that an ADD is creating, or that another GC or audit is deleting. A plain DEL takes no lock.
+fn in_progress(files: &[LedgerFile]) -> Vec<(ContainerId, IfName)> {
+    let entries = files.iter().filter(|file| file.is_locked).flat_map(|file| &file.entries);
+    entries.filter_map(|entry| parse_attachment(&entry.container, &entry.ifname)).collect()
+}
+
+fn parse_attachment(container: &str, ifname: &str) -> Option<(ContainerId, IfName)> {
     Some((ContainerId::parse(container).ok()?, IfName::parse(ifname).ok()?))
 }
 
-/// The attachments that may be in use: their namespace exists, or it is unknown whether it does.
-fn attached(listing: &Listing, accounts: &[Account], network: &str) -> Vec<(ContainerId, IfName)> {
-    let entries = || accounts.iter().flat_map(|account| &account.entries);
-    let own = |record: &Record| {
-        let names = (record.container.clone(), record.ifname.clone());
-        entries().filter(move |entry| (&entry.container, &entry.ifname) == (&names.0, &names.1))
+/// The attachments whose namespace exists, or for which it is unknown whether it does.
+fn possibly_in_use(listing: &Listing, files: &[LedgerFile], network: &str) -> Vec<(ContainerId, IfName)> {
+    let entries = || files.iter().flat_map(|file| &file.entries);
+    let ledger_entries_of = |record: &Record| {
+        let (container, ifname) = (record.container.clone(), record.ifname.clone());
+        entries().filter(move |entry| (&entry.container, &entry.ifname) == (&container, &ifname))
     };
-    let used = |record: &&Record| {
+    let has_netns = |record: &&Record| {
+        // The recorded path may lead to another pod's namespace by now, when a PID is reused. The ledger has the
+        // cookie of the namespace to tell them apart.
         let netns = record.netns.as_deref();
-        netns.is_none_or(|path| is_there(ledger::find_recorded_netns(path, own(record))))
+        netns.is_none_or(|path| may_exist(ledger::find_recorded_netns(path, ledger_entries_of(record))))
     };
-    let known = listing.records.iter().filter(|record| record.network == network).filter(used);
-    let known = known.map(|record| (record.container.clone(), record.ifname.clone()));
-    // An unreadable record still has a file name, NETWORK-CONTAINER-IFNAME. Names may contain dashes: keep every reading.
-    let files = listing
+    let recorded = listing.records.iter().filter(|record| record.network == network).filter(has_netns);
+    let recorded = recorded.filter_map(|record| parse_attachment(&record.container, &record.ifname));
+    // The attachments of runtimes that keep no records are only in the ledger. An entry without a result is of an ADD
+    // that is in progress (see `in_progress`) or was killed: no runtime got its result.
+    let in_ledger = entries().filter(|entry| entry.result.is_some() && may_exist(entry.find_netns()));
+    let in_ledger = in_ledger.filter_map(|entry| parse_attachment(&entry.container, &entry.ifname));
+    recorded.chain(in_ledger).chain(unreadable(listing, network)).collect()
+}
+
+/// The attachments to which unreadable records may belong. The file of a record is called NETWORK-CONTAINER-IFNAME.
+/// Container and interface names may contain dashes, so this returns every way to split the name.
+fn unreadable(listing: &Listing, network: &str) -> Vec<(ContainerId, IfName)> {
+    let names = listing
         .problems
         .iter()
         .filter_map(|problem| problem.path.file_name()?.to_str()?.strip_prefix(network)?.strip_prefix('-'));
-    let torn = files.flat_map(|name| {
-        name.match_indices('-').map(|(at, _)| (name[..at].to_owned(), name[at + 1..].to_owned()))
-    });
-    // The attachments of runtimes that keep no records are in the plugins' ledger.
-    let in_ledger = entries().filter(|entry| entry.result.is_some() && is_there(entry.find_netns()));
-    let in_ledger = in_ledger.map(|entry| (entry.container.clone(), entry.ifname.clone()));
-    known.chain(torn).chain(in_ledger).filter_map(|(container, ifname)| names(&container, &ifname)).collect()
+    let split = |name: &str| -> Vec<(ContainerId, IfName)> {
+        let dashes = name.match_indices('-');
+        dashes.filter_map(|(at, _)| parse_attachment(&name[..at], &name[at + 1..])).collect()
+    };
+    names.flat_map(split).collect()
 }
 
-/// Whether a namespace exists. If the kernel cannot tell, it counts as existing.
-fn is_there(found: podwire_kernel::Result<Option<Netns>>) -> bool {
+/// Whether a namespace exists. If that is unknown, it counts as existing.
+fn may_exist(found: podwire_kernel::Result<Option<Netns>>) -> bool {
     !matches!(found, Ok(None))
 }
 
-fn stale<'r>(
+fn stale_rows<'r>(
     records: impl Iterator<Item = &'r Record>,
     unrecorded: &[Unrecorded],
     network: &str,
     valid: &[(ContainerId, IfName)],
-) -> Vec<Stale> {
-    let kept = |record: &Record| {
+) -> Vec<ReportRow> {
+    let is_valid = |record: &Record| {
         valid.iter().any(|(container, ifname)| **container == record.container && **ifname == record.ifname)
     };
-    let recorded = records.filter(|record| record.network == network && !kept(record));
-    recorded.map(Stale::recorded).chain(unrecorded.iter().map(Stale::unrecorded)).collect()
+    let recorded = records.filter(|record| record.network == network && !is_valid(record));
+    recorded.map(ReportRow::recorded).chain(unrecorded.iter().map(ReportRow::unrecorded)).collect()
 }
 
-/// An attachment to remove.
-struct Stale {
+/// An attachment in the output.
+struct ReportRow {
     container: String,
     ifname: String,
     addresses: Vec<String>,
 }
 
-impl Stale {
-    fn recorded(record: &Record) -> Stale {
+impl ReportRow {
+    fn recorded(record: &Record) -> ReportRow {
         let addresses = addresses(record);
-        Stale { container: record.container.clone(), ifname: record.ifname.clone(), addresses }
+        ReportRow { container: record.container.clone(), ifname: record.ifname.clone(), addresses }
     }
 
-    fn unrecorded(one: &Unrecorded) -> Stale {
-        Stale { container: one.container.clone(), ifname: one.ifname.clone(), addresses: Vec::new() }
+    fn unrecorded(one: &Unrecorded) -> ReportRow {
+        ReportRow { container: one.container.clone(), ifname: one.ifname.clone(), addresses: Vec::new() }
     }
 }
 
-fn report(verb: &str, key: &str, all: &[Stale]) -> Output {
-    let line = |one: &Stale| {
-        let text = format!("{verb} {} {} {}", one.container, one.ifname, one.addresses.join(" "));
+fn report(verb: &str, key: &str, rows: &[ReportRow]) -> Output {
+    let line = |row: &ReportRow| {
+        let text = format!("{verb} {} {} {}", row.container, row.ifname, row.addresses.join(" "));
         format!("{}\n", text.trim_end())
     };
-    let json =
-        |one: &Stale| json!({ "container": one.container, "ifname": one.ifname, "addresses": one.addresses });
-    let text = match all {
+    let json = |row: &ReportRow| json!({ "container": row.container, "ifname": row.ifname, "addresses": row.addresses });
+    let text = match rows {
         [] => "nothing is stale\n".to_owned(),
         some => some.iter().map(line).collect(),
     };
-    Output::new(text, json!({ key: all.iter().map(json).collect::<Vec<_>>() }))
+    Output::new(text, json!({ key: rows.iter().map(json).collect::<Vec<_>>() }))
 }
 
-/// Removes Podwire's empty nftables tables. Plugins leave them, because another pod may be about to use them.
-fn drop_tables() {
-    let dropped = podwire_kernel::firewall::drop_unneeded_tables();
+/// Deletes Podwire's nftables tables that are empty and not needed otherwise. Plugins do not, because another pod may be
+/// about to use them. All networks share the tables, so `disableGC` of this network does not apply.
+fn delete_unused_tables() {
     // An empty table does no harm, so a failure is ignored.
-    let _ = dropped;
+    let _ = podwire_kernel::firewall::drop_unneeded_tables();
 }
 
-fn attachment(text: &str) -> Result<(ContainerId, Option<IfName>), String> {
+fn parse_keep(text: &str) -> Result<(ContainerId, Option<IfName>), String> {
     let (container, ifname) = match text.split_once('/') {
         Some((container, ifname)) => {
             (container, Some(IfName::parse(ifname).map_err(|error| error.to_string())?))
@@ -210,4 +235,34 @@ fn attachment(text: &str) -> Result<(ContainerId, Option<IfName>), String> {
         None => (text, None),
     };
     Ok((ContainerId::parse(container).map_err(|error| error.to_string())?, ifname))
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_cni_runtime::Problem;
+
+    use super::*;
+
+    #[test]
+    fn keep_of_a_container_includes_its_unreadable_records() {
+        let problem = |name: &str| Problem {
+            path: format!("/var/lib/cni/results/{name}").into(),
+            error: podwire_cni_spec::Error::decode("EOF while parsing a value").into(),
+        };
+        let problems =
+            vec![problem("pods-web-2-eth0"), problem("other-web-2-eth1"), problem("pods-web-3-eth0")];
+        let listing = Listing { records: Vec::new(), problems };
+        let cases = [
+            ("web-2", vec![("web-2", "eth0")]),
+            // The same file name may belong to this attachment.
+            ("web", vec![("web", "2-eth0"), ("web", "3-eth0")]),
+            ("web-2/net1", vec![("web-2", "net1")]),
+            ("web-1", vec![]),
+        ];
+        for (keep, expected) in cases {
+            let kept = expand_keep(&[parse_keep(keep).unwrap()], &listing, &[], "pods");
+            let kept: Vec<_> = kept.iter().map(|(container, ifname)| (&**container, &**ifname)).collect();
+            assert_eq!(kept, expected, "--keep {keep}");
+        }
+    }
 }

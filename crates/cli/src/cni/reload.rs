@@ -22,9 +22,9 @@ impl Reload {
         let registry = super::runtime_flags::registry();
         let mut restored = 0;
         let mut errors = Vec::new();
-        for account in ledger::all().iter().filter(|account| !account.busy) {
+        for file in ledger::all().iter().filter(|file| !file.is_locked) {
             // An unfinished ADD has no rules to restore.
-            for entry in account.entries.iter().filter(|entry| entry.result.is_some()) {
+            for entry in file.entries.iter().filter(|entry| entry.result.is_some()) {
                 let Some(plugin) = registry.find(&entry.plugin) else { continue };
                 let request = entry.request(Command::Check, registry);
                 match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::repair_all) {
@@ -49,7 +49,7 @@ impl Reload {
             .reduce(|all, one| podwire_cni_spec::Error { msg: format!("{}; {}", all.msg, one.msg), ..all })
         {
             None => Ok(answer),
-            Some(error) => Err(Failure::new("cannot restore all rules", error).after(answer)),
+            Some(error) => Err(Failure::new("cannot restore all rules", error).with_output(answer)),
         }
     }
 }

@@ -34,7 +34,9 @@ impl Status {
         let configs = self.flags.configs();
         let networks = match &self.network {
             Some(name) => {
-                vec![configs.find(name).map_err(Failure::to(format!("cannot get the status of {name}")))?]
+                vec![configs
+                    .find(name)
+                    .map_err(Failure::context(format!("cannot get the status of {name}")))?]
             }
             None => configs.load().networks,
         };
@@ -47,7 +49,7 @@ impl Status {
                         podwire_cni_spec::Error::internal("the network configs changed while they were read"),
                     )
                 },
-                Failure::to("no network is ready"),
+                Failure::context("no network is ready"),
             ));
         }
         let (runtime, paint) = (self.flags.runtime(), Paint::stdout());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use podwire_cni_plugin::ledger::Account;
+use podwire_cni_plugin::ledger::LedgerFile;
 use podwire_cni_plugin::{delete_recorded_unless_changed, Error, Result};
 use podwire_cni_runtime::Record;
 use podwire_cni_spec::{ContainerId, IfName};
@@ -15,22 +15,22 @@ use super::runtime_flags::registry;
 pub(super) struct Unrecorded {
     pub(super) container: String,
     pub(super) ifname: String,
-    accounts: Vec<Account>,
+    files: Vec<LedgerFile>,
 }
 
 impl Unrecorded {
-    /// The attachments of `network` that are not in `valid` and have no record. An attachment that an ADD is working on
-    /// is never among them.
+    /// The attachments of `network` that are not in `valid` and have no record. An attachment with a locked ledger file
+    /// is never among them: an ADD or another deletion works on it.
     pub(super) fn among(
-        accounts: Vec<Account>,
+        files: Vec<LedgerFile>,
         records: &[Record],
         network: &str,
         valid: &[(ContainerId, IfName)],
     ) -> Vec<Unrecorded> {
-        let mut owners: BTreeMap<(String, String), Vec<Account>> = BTreeMap::new();
-        for account in accounts {
-            if let Some(entry) = account.entries.first().filter(|entry| entry.network == network) {
-                owners.entry((entry.container.clone(), entry.ifname.clone())).or_default().push(account);
+        let mut owners: BTreeMap<(String, String), Vec<LedgerFile>> = BTreeMap::new();
+        for file in files {
+            if let Some(entry) = file.entries.first().filter(|entry| entry.network == network) {
+                owners.entry((entry.container.clone(), entry.ifname.clone())).or_default().push(file);
             }
         }
         let kept = |container: &str, ifname: &str| {
@@ -40,26 +40,26 @@ impl Unrecorded {
             valid.iter().any(|(other, interface)| **other == *container && **interface == *ifname)
                 || records.iter().any(same)
         };
-        let stale = owners.into_iter().filter(|((container, ifname), accounts)| {
-            !kept(container, ifname) && !accounts.iter().any(|account| account.busy)
+        let stale = owners.into_iter().filter(|((container, ifname), files)| {
+            !kept(container, ifname) && !files.iter().any(|file| file.is_locked)
         });
-        stale.map(|((container, ifname), accounts)| Unrecorded { container, ifname, accounts }).collect()
+        stale.map(|((container, ifname), files)| Unrecorded { container, ifname, files }).collect()
     }
 
-    /// Whether the ledger has no file of it any more.
+    /// Whether all its ledger files are removed.
     pub(super) fn is_gone(&self) -> bool {
-        !self.accounts.iter().any(|account| account.file.exists())
+        !self.files.iter().any(|file| file.path.exists())
     }
 
     /// Runs DEL of each plugin that has a ledger file and has not removed it itself. Continues after failures.
     pub(super) fn delete(&self, deadline: Option<Instant>) -> Result<()> {
         let mut errors = Vec::new();
-        for account in self.accounts.iter().rev() {
-            let name = account.entries.first().map_or("", |entry| &entry.plugin);
+        for file in self.files.iter().rev() {
+            let name = file.entries.first().map_or("", |entry| &entry.plugin);
             errors.extend(match registry().find(name) {
-                Some(plugin) => delete_recorded_unless_changed(plugin, account, registry(), deadline).err(),
+                Some(plugin) => delete_recorded_unless_changed(plugin, file, registry(), deadline).err(),
                 None => {
-                    let text = format!("{}: this program does not have the plugin", account.file.display());
+                    let text = format!("{}: this program does not have the plugin", file.path.display());
                     Some(podwire_cni_spec::Error::internal(text).into())
                 }
             });

@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_secs(5);
 pub(super) fn run(flags: &RuntimeFlags, json: bool) -> Result<Output, Failure> {
     let what = || "cannot watch the network configs".to_owned();
     let mut catalogue = flags.catalogue();
-    let mut watch = Watch::new(&mut catalogue).map_err(Failure::to(what()))?;
+    let mut watch = Watch::new(&mut catalogue).map_err(Failure::context(what()))?;
     let (mut printed, mut skipped) = (None, Vec::new());
     loop {
         let readiness = catalogue.readiness();
@@ -35,7 +35,7 @@ pub(super) fn run(flags: &RuntimeFlags, json: bool) -> Result<Output, Failure> {
             }
             (printed, skipped) = (Some(readiness), problems);
         }
-        watch.next(&mut catalogue, INTERVAL).map_err(Failure::to(what()))?;
+        watch.next(&mut catalogue, INTERVAL).map_err(Failure::context(what()))?;
     }
 }
 

@@ -43,7 +43,7 @@ impl ResolvedOptions {
             let types = PLUGINS.iter().map(|plugin| plugin.name());
             targets.extend(types.map(|kind| Target::plugin(dir.join(kind), identity.clone())));
         }
-        let record = Record::read(root).map_err(Failure::to(WHAT))?;
+        let record = Record::read(root).map_err(Failure::context(WHAT))?;
         for dir in distinct(root, layouts.iter().map(|layout| &layout.conf_dir)) {
             let same = |layout: &&Layout| root.canonical(&layout.conf_dir) == root.canonical(&dir);
             let readers: Vec<&Layout> = layouts.iter().filter(same).collect();
@@ -94,7 +94,7 @@ fn layouts(install: &Install, root: &Root) -> Result<(Vec<Layout>, Vec<String>),
         named => named.iter().map(|name| Runtime::from(*name)).collect(),
     };
     for runtime in wanted {
-        match runtime.layout(root).map_err(Failure::to(WHAT))? {
+        match runtime.layout(root).map_err(Failure::context(WHAT))? {
             Some(layout) => layouts.push(layout),
             None => warnings.push(format!("{}: skipped, it uses netavark instead of CNI", runtime.name())),
         }
@@ -154,7 +154,7 @@ fn network(
         ));
         return Ok(None);
     }
-    NetworkName::parse(&flags.name).map_err(Failure::to(WHAT))?;
+    NetworkName::parse(&flags.name).map_err(Failure::context(WHAT))?;
     let kind = flags.network.map_or(NetworkKind::Bridge, NetworkKind::from);
     let mut subnets = flags.subnet.clone();
     if let (true, true, Ok(usual)) = (subnets.is_empty(), kind.has_subnets(), DEFAULT_SUBNET.parse()) {
@@ -171,7 +171,7 @@ fn network(
     };
     let spec =
         NetworkSpec { kind, name: flags.name.clone(), subnets, master: flags.master.clone(), version, newer };
-    let text = spec.to_list().map_err(Failure::to(WHAT))?;
+    let text = spec.to_list().map_err(Failure::context(WHAT))?;
     let file = conf_name.unwrap_or_else(|| "10-podwire.conflist".to_owned());
     Ok(Some(NetworkFile { file, name: flags.name.clone(), text }))
 }
@@ -179,7 +179,7 @@ fn network(
 /// The conflist that the user gives. It is installed unchanged if it is valid.
 fn given_file(file: &Path, conf_name: Option<String>) -> Result<NetworkFile, Failure> {
     let text = fs::read(file).map_err(|error| wrong(format!("read {}: {error}", file.display()), ""))?;
-    let list = NetworkList::parse(&text).map_err(Failure::to(WHAT))?;
+    let list = NetworkList::parse(&text).map_err(Failure::context(WHAT))?;
     let own = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = conf_name.unwrap_or(own);
     if !name.ends_with(".conflist") {

@@ -30,13 +30,13 @@ impl Check {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let store = self.store.open(WHAT, false)?;
         let (allocator, rules) = (allocator(&*store), rules(&*store, WHAT)?);
-        let read = || allocator.check(&rules).map_err(Failure::to(WHAT));
+        let read = || allocator.check(&rules).map_err(Failure::context(WHAT));
         let first = read()?;
         let report = if first.problems.is_empty() { first.clone() } else { read()? };
         let lasting = report.problems.iter().filter(|problem| first.problems.contains(problem));
         let (mut repaired, mut left): (Vec<&Problem>, Vec<&Problem>) = (Vec::new(), Vec::new());
         for problem in lasting {
-            let done = self.repair && allocator.repair(problem).map_err(Failure::to(WHAT))?;
+            let done = self.repair && allocator.repair(problem).map_err(Failure::context(WHAT))?;
             if done { &mut repaired } else { &mut left }.push(problem);
         }
         let mut text = format!(

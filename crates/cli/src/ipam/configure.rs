@@ -42,7 +42,7 @@ impl Configure {
             || self.ip_cooldown_seconds.is_some();
         let store = self.store.open(WHAT, changes)?;
         let config = if changes {
-            allocator(&*store).configure(|config| self.change(config)).map_err(Failure::to(WHAT))?
+            allocator(&*store).configure(|config| self.change(config)).map_err(Failure::context(WHAT))?
         } else {
             rules(&*store, WHAT)?.config
         };

@@ -105,7 +105,7 @@ impl Source {
                 allocator.adopt(&rules, &request, reservation.ip)
             };
             match result {
-                Err(error @ Error::Store(_)) => return Err(Failure::to(what)(error)),
+                Err(error @ Error::Store(_)) => return Err(Failure::context(what)(error)),
                 result => imports.push(Import { reservation, result }),
             }
         }

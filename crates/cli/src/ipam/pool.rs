@@ -68,7 +68,9 @@ impl Pool {
         }
         let no_labels = Default::default();
         // Invalid selectors fail here.
-        pool.selects_node(&no_labels).and(pool.selects_namespace(&no_labels)).map_err(Failure::to(&what))?;
+        pool.selects_node(&no_labels)
+            .and(pool.selects_namespace(&no_labels))
+            .map_err(Failure::context(&what))?;
         let refuse = |why: String, hint: &str| {
             Err(Failure::new(&what, podwire_cni_spec::Error::internal(why).with_details(hint)))
         };
@@ -87,7 +89,7 @@ impl Pool {
             let why = format!("{} overlaps with pool {}, {}", pool.cidr(), other.name(), other.cidr());
             return refuse(why, "choose other addresses");
         }
-        allocator(&*store).add_pool(&pool).map_err(Failure::to(&what))?;
+        allocator(&*store).add_pool(&pool).map_err(Failure::context(&what))?;
         let text = format!("created {} {} with blocks of /{}\n", pool.name(), pool.cidr(), pool.block_size());
         let json =
             json!({ "name": pool.name(), "cidr": pool.cidr().to_string(), "blockSize": pool.block_size() });

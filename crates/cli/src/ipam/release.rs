@@ -41,12 +41,12 @@ impl Release {
         let store = self.store.open(WHAT, false)?;
         let (allocator, rules) = (allocator(&*store), rules(&*store, WHAT)?);
         if let Some(node) = &self.node {
-            return of_node(allocator.release_node(&rules, node).map_err(Failure::to(WHAT))?, node);
+            return of_node(allocator.release_node(&rules, node).map_err(Failure::context(WHAT))?, node);
         }
         let released: Vec<IpAddr> = match (self.ip, &self.handle) {
             (Some(ip), handle) => {
                 let request = ReleaseRequest { handle: handle.clone(), ..ReleaseRequest::of(ip) };
-                let unknown = allocator.release(&rules, &[request]).map_err(Failure::to(WHAT))?;
+                let unknown = allocator.release(&rules, &[request]).map_err(Failure::context(WHAT))?;
                 if unknown.is_empty() {
                     vec![ip]
                 } else {
@@ -55,7 +55,7 @@ impl Release {
             }
             (None, handle) => allocator
                 .release_handle(&rules, handle.as_deref().unwrap_or_default())
-                .map_err(Failure::to(WHAT))?,
+                .map_err(Failure::context(WHAT))?,
         };
         let text = match released.as_slice() {
             [] => "nothing was in use\n".to_owned(),

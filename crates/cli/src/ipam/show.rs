@@ -47,7 +47,7 @@ impl Show {
         if let Some(ip) = self.ip {
             return holder(&allocator, ip);
         }
-        let use_of = allocator.utilization(&rules(&*store, WHAT)?).map_err(Failure::to(WHAT))?;
+        let use_of = allocator.utilization(&rules(&*store, WHAT)?).map_err(Failure::context(WHAT))?;
         let all = || use_of.pools.iter().flat_map(|pool| &pool.blocks).chain(&use_of.outside_pools);
         let json = json!({
             "pools": use_of.pools.iter().map(pool_json).collect::<Vec<_>>(),
@@ -137,7 +137,7 @@ fn block_json(block: &BlockUse) -> Value {
 }
 
 fn holder(allocator: &Allocator<'_>, ip: IpAddr) -> Result<Output, Failure> {
-    let blocks = allocator.blocks().map_err(Failure::to(WHAT))?.into_iter().flatten();
+    let blocks = allocator.blocks().map_err(Failure::context(WHAT))?.into_iter().flatten();
     let block = blocks.into_iter().find(|block| block.contains(ip));
     let Some(found) = block.as_ref().and_then(|block| block.allocation(ip)) else {
         let text = format!("{ip} is not in use\n");

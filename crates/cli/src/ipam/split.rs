@@ -41,10 +41,13 @@ impl Split {
         };
         let allocator = allocator(&*store);
         let (name, parts) = match rules.pools.iter().find(is_meant) {
-            Some(pool) => (pool.name(), allocator.split(pool, self.parts).map_err(Failure::to(&what))?),
+            Some(pool) => (pool.name(), allocator.split(pool, self.parts).map_err(Failure::context(&what))?),
             // An interrupted split may have removed the pool before it enabled the parts.
             None => {
-                match allocator.resume_split(&rules.pools, wanted, self.parts).map_err(Failure::to(&what))? {
+                match allocator
+                    .resume_split(&rules.pools, wanted, self.parts)
+                    .map_err(Failure::context(&what))?
+                {
                     Some(parts) => (wanted, parts),
                     None => {
                         let error = podwire_cni_spec::Error::internal("the pool does not exist");

@@ -93,7 +93,7 @@ impl StoreFlags {
         let store = self.name();
         match store.as_str() {
             KUBERNETES => self.open_kubernetes(what),
-            members if members.contains("://") => self.open_etcd(members).map_err(Failure::to(what)),
+            members if members.contains("://") => self.open_etcd(members).map_err(Failure::context(what)),
             file => {
                 let path = Path::new(file.strip_prefix("sqlite:").unwrap_or(file));
                 if !create && !path.exists() {
@@ -106,7 +106,7 @@ impl StoreFlags {
                     // If this fails, opening the file fails and reports the error.
                     let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
                 }
-                Ok(Box::new(SqliteStore::open(path).map_err(Failure::to(what))?))
+                Ok(Box::new(SqliteStore::open(path).map_err(Failure::context(what))?))
             }
         }
     }
@@ -138,7 +138,7 @@ impl StoreFlags {
             }
         };
         let store = KubernetesStore::connect(self.kubeconfig().as_deref(), group);
-        Ok(Box::new(store.map_err(Failure::to(what))?))
+        Ok(Box::new(store.map_err(Failure::context(what))?))
     }
 }
 
@@ -159,7 +159,7 @@ fn file(option: &Option<PathBuf>, name: &str) -> Option<PathBuf> {
 
 /// The pools and settings of a store.
 pub(super) fn rules(store: &dyn Store, what: &str) -> Result<Rules, Failure> {
-    Rules::load(store).map_err(Failure::to(what))
+    Rules::load(store).map_err(Failure::context(what))
 }
 
 /// An allocator with the clock of this machine.

@@ -18,7 +18,7 @@ one.";
 pub(super) fn run(name: &str) -> Result<Output, Failure> {
     let applied = Lab::lock(name).and_then(|mut lab| lab.apply());
     let Applied { policies, pods, took } =
-        applied.map_err(Failure::to(format!("cannot apply policies to lab {name}")))?;
+        applied.map_err(Failure::context(format!("cannot apply policies to lab {name}")))?;
     let took = took.as_secs_f64();
     let text =
         format!("{policies} policies and {} pods, enforced by every agent after {took:.2} s\n", pods.len());

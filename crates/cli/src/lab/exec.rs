@@ -45,11 +45,11 @@ impl Exec {
                 podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, error.to_string()),
             )
         };
-        let lab = Lab::find(&self.lab.name).map_err(Failure::to(cannot()))?;
-        let (machine, pod) = lab.find_target(&self.target).map_err(Failure::to(cannot()))?;
+        let lab = Lab::find(&self.lab.name).map_err(Failure::context(cannot()))?;
+        let (machine, pod) = lab.find_target(&self.target).map_err(Failure::context(cannot()))?;
         let program = lab.program(&machine);
         let dir = std::env::current_dir();
-        lab.enter(&machine).map_err(Failure::to(cannot()))?;
+        lab.enter(&machine).map_err(Failure::context(cannot()))?;
         // A node sees this machine's files, so the directory usually exists there; otherwise it is the root.
         let _ = dir.and_then(std::env::set_current_dir);
         let shell = || vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into())];

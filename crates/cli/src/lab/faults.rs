@@ -37,8 +37,8 @@ impl Break {
         let Some(fault) = self.fault else { return Ok(list()) };
         let (name, node) = (&self.lab.name, &self.node);
         let failed = || format!("cannot inject {fault} on {node} of lab {name}");
-        let mut lab = Lab::lock(name).map_err(Failure::to(failed()))?;
-        lab.inject(fault, node).map_err(Failure::to(failed()))?;
+        let mut lab = Lab::lock(name).map_err(Failure::context(failed()))?;
+        lab.inject(fault, node).map_err(Failure::context(failed()))?;
         let next = match fault.remedy() {
             None => "the agent repairs it",
             Some(_) => "`podwire lab heal` removes it",
@@ -64,8 +64,8 @@ fn list() -> Output {
 
 pub(super) fn heal(name: &str) -> Result<Output, Failure> {
     let failed = || format!("cannot heal lab {name}");
-    let mut lab = Lab::lock(name).map_err(Failure::to(failed()))?;
-    let healed = lab.heal().map_err(Failure::to(failed()))?;
+    let mut lab = Lab::lock(name).map_err(Failure::context(failed()))?;
+    let healed = lab.heal().map_err(Failure::context(failed()))?;
     let line = |one: &ActiveFault| {
         let remedy = one.fault.remedy().unwrap_or_default();
         format!("{} on {}: {remedy}\n", one.fault, one.node)

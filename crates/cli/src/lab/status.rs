@@ -11,7 +11,7 @@ use crate::table::table;
 
 pub(super) fn run(name: &str) -> Result<Output, Failure> {
     let failed = || format!("cannot get the status of lab {name}");
-    let status = Lab::find(name).map(|lab| lab.status()).map_err(Failure::to(failed()))?;
+    let status = Lab::find(name).map(|lab| lab.status()).map_err(Failure::context(failed()))?;
     let paint = Paint::stdout();
     let verdict = if status.unfinished {
         paint.bad("unfinished: its start was interrupted; `podwire lab down` removes it")

@@ -88,8 +88,8 @@ impl Up {
                 println!("  {} {what:<52} {:.2} s", paint.good("✓"), took.as_secs_f64());
             }
         };
-        let lab =
-            Lab::up(self.spec(), &mut report).map_err(Failure::to(format!("cannot start lab {name}")))?;
+        let lab = Lab::up(self.spec(), &mut report)
+            .map_err(Failure::context(format!("cannot start lab {name}")))?;
         let status = lab.status();
         let text = format!(
             "\n{}\nstarted lab {name} in {:.1} s; next: podwire lab verify, podwire lab break, podwire lab down\n",

@@ -27,8 +27,8 @@ impl Verify {
     pub(super) fn run(&self) -> Result<Output, Failure> {
         let name = &self.lab.name;
         let cannot = || format!("cannot verify lab {name}");
-        let lab = Lab::find(name).map_err(Failure::to(cannot()))?;
-        let report = lab.verify(self.timeout).map_err(Failure::to(cannot()))?;
+        let lab = Lab::find(name).map_err(Failure::context(cannot()))?;
+        let report = lab.verify(self.timeout).map_err(Failure::context(cannot()))?;
         let paint = Paint::stdout();
         let mut json = report.to_json();
         let rule = |(rule, passed, sent): (&str, usize, usize)| json!({ "rule": rule, "passed": passed, "sent": sent });

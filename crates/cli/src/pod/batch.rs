@@ -91,5 +91,5 @@ pub(super) fn conclude(
             Failure::new(format!("cannot {verb} {many} pods"), podwire_cni_spec::Error { msg, ..error })
         }
     };
-    Err(if any_done { failure.after(output) } else { failure })
+    Err(if any_done { failure.with_output(output) } else { failure })
 }

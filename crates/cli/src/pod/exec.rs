@@ -46,7 +46,7 @@ impl Exec {
         let name = self.namespace.pod(&self.pod)?;
         let dir = std::env::current_dir();
         let pods = Pods::new(self.flags.runtime());
-        pods.enter(&name).map_err(Failure::to(format!("cannot run a command in pod {name}")))?;
+        pods.enter(&name).map_err(Failure::context(format!("cannot run a command in pod {name}")))?;
         // The pod sees the files of the node, so the directory usually exists there; otherwise it is the root.
         let _ = dir.and_then(std::env::set_current_dir);
         let shell = || vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into())];

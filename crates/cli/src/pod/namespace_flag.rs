@@ -15,6 +15,6 @@ pub(super) struct NamespaceFlag {
 impl NamespaceFlag {
     /// The pod that a command names.
     pub(super) fn pod(&self, name: &str) -> Result<PodName, Failure> {
-        PodName::parse(name, &self.namespace).map_err(Failure::to(format!("{name:?} is not a pod name")))
+        PodName::parse(name, &self.namespace).map_err(Failure::context(format!("{name:?} is not a pod name")))
     }
 }

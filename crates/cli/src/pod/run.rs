@@ -115,7 +115,7 @@ impl Run {
         let Some(count) = self.count else { return Ok(pods) };
         let numbered = pods.iter().flat_map(|pod| (1..=count).map(move |n| (pod, n)));
         let named = numbered.map(|(pod, n)| PodName::new(pod.namespace(), &format!("{}-{n}", pod.name())));
-        named.collect::<Result<_, _>>().map_err(Failure::to("cannot run pods"))
+        named.collect::<Result<_, _>>().map_err(Failure::context("cannot run pods"))
     }
 
     fn spec(&self, pod: &PodName) -> Spec {

@@ -42,7 +42,7 @@ impl Status {
     fn of_pod(&self, pod: &str) -> Result<Output, Failure> {
         let name = self.namespace.pod(pod)?;
         let what = || format!("cannot get the status of pod {name}");
-        let found = Pods::new(self.flags.runtime()).status(&name).map_err(Failure::to(what()))?;
+        let found = Pods::new(self.flags.runtime()).status(&name).map_err(Failure::context(what()))?;
         let status = found.ok_or_else(|| Failure::new(what(), Error::Unknown(name.clone()).to_cni()))?;
         let paint = Paint::stdout();
         let mut text = format!("{name} is {}\n", painted(status.state, paint));

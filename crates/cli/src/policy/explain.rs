@@ -47,7 +47,7 @@ impl Explain {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let what = format!("cannot explain {} -> {} {}", self.from, self.to, self.port);
         let mut snapshot = Snapshot::new();
-        source::read(&self.files, &mut snapshot).map_err(Failure::to(what.clone()))?;
+        source::read(&self.files, &mut snapshot).map_err(Failure::context(what.clone()))?;
         let mut networks = self.networks.clone();
         if networks.is_empty() {
             networks.extend(POD_NETWORKS.iter().filter_map(|network| network.parse::<IpNet>().ok()));

@@ -57,7 +57,8 @@ impl Test {
         let (paint, mut text, mut json, mut success) = (Paint::stdout(), String::new(), Vec::new(), true);
         let (mut tables, mut connections) = (0, 0);
         for file in &self.files {
-            let outcomes = run_file(file).map_err(Failure::to(format!("cannot test {}", file.display())))?;
+            let outcomes =
+                run_file(file).map_err(Failure::context(format!("cannot test {}", file.display())))?;
             let mut warnings: Vec<Warning> =
                 outcomes.iter().flat_map(|outcome| outcome.warnings.clone()).collect();
             warnings.sort();

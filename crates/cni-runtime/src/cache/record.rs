@@ -164,8 +164,8 @@ impl Record {
     fn is_reused(&self, path: &Path) -> bool {
         let owner = Owner::new(&*self.network, &*self.container, &*self.ifname);
         let plugins = self.network_list().map(|list| list.plugins).unwrap_or_default();
-        let accounts: Vec<_> = plugins.iter().filter_map(|one| ledger::find(&owner, &one.kind)).collect();
-        let entries = accounts.iter().flat_map(|account| &account.entries);
+        let files: Vec<_> = plugins.iter().filter_map(|one| ledger::find(&owner, &one.kind)).collect();
+        let entries = files.iter().flat_map(|file| &file.entries);
         matches!(Netns::find(path), Ok(Some(_)))
             && matches!(ledger::find_recorded_netns(path, entries), Ok(None))
     }

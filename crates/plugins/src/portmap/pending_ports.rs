@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use podwire_cni_plugin::ledger::{self, Account};
+use podwire_cni_plugin::ledger::{self, LedgerFile};
 use podwire_cni_plugin::{Command, Context, Finding, Request, Result};
 use podwire_kernel::Owner;
 
@@ -75,13 +75,13 @@ impl Queue {
 
     /// Removes interfaces that are no longer in the ledger.
     fn remove_detached(&mut self, container: &str) {
-        self.interfaces.retain(|one| account(container, one).is_some());
+        self.interfaces.retain(|one| ledger_file(container, one).is_some());
     }
 }
 
-fn account(container: &str, interface: &Attached) -> Option<Account> {
+fn ledger_file(container: &str, interface: &Attached) -> Option<LedgerFile> {
     let found = ledger::find(&Owner::new(&*interface.network, container, &*interface.ifname), "portmap");
-    found.filter(|account| !account.entries.is_empty())
+    found.filter(|file| !file.entries.is_empty())
 }
 
 /// Records that the interface is pending for a port.
@@ -108,8 +108,8 @@ pub(super) fn leave(req: &Request<'_>) -> Result<()> {
     queue.interfaces.retain(|one| (&one.network, &one.ifname) != (&owner.network, &owner.ifname));
     queue.remove_detached(&owner.container);
     queue.write().map_err(failed)?;
-    let accounts = queue.interfaces.iter().filter_map(|one| account(&owner.container, one));
-    for entry in accounts.flat_map(|account| account.entries) {
+    let files = queue.interfaces.iter().filter_map(|one| ledger_file(&owner.container, one));
+    for entry in files.flat_map(|file| file.entries) {
         // A failure must not fail this DEL: CHECK of the pending interface reports it.
         let map_ports = || -> Result<usize> {
             let sibling = entry.request(Command::Check, req.registry)?;
