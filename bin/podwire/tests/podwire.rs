@@ -216,6 +216,16 @@ fn gc_keeps_attachments_whose_namespace_exists() {
 }
 
 #[test]
+fn gc_refuses_to_run_without_the_records() {
+    let node = Node::new();
+    fs::write(node.root.join("cache/results"), "not a directory").unwrap();
+    let refused = node.run("cni gc pods");
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cache/results"), "{}", refused.stderr);
+    assert!(!node.root.join("bin/GC.stdin").exists(), "a plugin was called");
+}
+
+#[test]
 fn status_shows_which_network_is_ready() {
     let node = Node::new();
     let old = json!({"cniVersion": "0.4.0", "name": "old", "plugins": [{"type": "absent"}]});

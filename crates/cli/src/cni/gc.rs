@@ -59,7 +59,12 @@ impl Gc {
         let list = self.flags.configs().find(&self.network).map_err(Failure::context(context()))?.list;
         // Later attachments are not in these lists, and no DEL below concerns them. The plugins' GC may still remove one
         // whose record is not written yet; see EXAMPLES.
-        let (listing, files) = (self.flags.cache().list(), ledger::read_network(&self.network));
+        let (cache, files) = (self.flags.cache(), ledger::read_network(&self.network));
+        let mut listing = cache.list();
+        // Without its records every attachment of another vendor's plugins would look stale.
+        if let Some(at) = listing.problems.iter().position(|problem| problem.path == cache.results()) {
+            return Err(Failure::context(context())(listing.problems.swap_remove(at).error));
+        }
         let mut valid = expand_keep(&self.keep, &listing, &files, &self.network);
         valid.extend(in_progress(&files));
         if !self.all {
