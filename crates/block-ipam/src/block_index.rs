@@ -30,9 +30,10 @@ pub struct BlockIndex {
 /// The parts of a block that matter for routing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct BlockEntry {
-    /// The node of the block. A virtual owner counts as none.
+    /// The node of the block. A virtual owner (not a host) counts as none.
     owner: Option<String>,
-    /// The addresses that other nodes use, each with its node. In a block without an owner, every address.
+    /// The addresses that other nodes use, each with its node. In a block without an owner: every address
+    /// in use whose node is known.
     borrowed: BTreeMap<IpAddr, String>,
     /// The addresses allocated to tunnel handles: handle and address.
     tunnel_addresses: BTreeSet<(String, IpAddr)>,

@@ -3,7 +3,7 @@
 //! Attachments are recorded twice: by the runtime in its cache, and by Podwire's plugins in their ledger. Podwire's
 //! runtime writes its record before ADD. Go runtimes (libcni) write theirs after ADD: one that is killed in between
 //! leaves an attachment without a record, and the host port of the pod would stay taken. So GC also removes attachments
-//! that are only in the ledger.
+//! that are only in the ledger, if their namespace is gone or their ADD did not finish.
 
 use clap::Args;
 use podwire_cni_plugin::ledger::{self, LedgerFile};
@@ -27,7 +27,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 GC keeps an attachment if
   - --keep names it or its container,
   - an ADD of one of Podwire's plugins is in progress for it,
-  - its network namespace exists, or GC cannot find out whether it exists,
+  - its network namespace exists, or GC cannot find out whether it exists (except for an ADD
+    that was killed and left no record),
   - its record names no network namespace, or
   - its record cannot be read.
 With --all, GC keeps only the first two.
@@ -46,7 +47,7 @@ pub(crate) struct Gc {
     /// Remove all attachments except those that --keep names or an ADD is creating.
     #[arg(long)]
     all: bool,
-    /// Only show which recorded attachments GC would remove, not what the plugins' own GC would find.
+    /// Only show which attachments in the records or the ledger GC would remove, not what the plugins' own GC would find.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -57,11 +58,11 @@ impl Gc {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let context = || format!("cannot collect the garbage of {}", self.network);
         let list = self.flags.configs().find(&self.network).map_err(Failure::context(context()))?.list;
-        // Later attachments are not in these lists, and no DEL below concerns them. The plugins' GC may still remove one
-        // whose record is not written yet; see EXAMPLES.
+        // Later attachments are not in these lists, and no DEL below concerns them. `gc_of` reads the records again
+        // before the plugins' GC, which may still remove an attachment whose record is not written yet; see EXAMPLES.
         let (cache, files) = (self.flags.cache(), ledger::read_network(&self.network));
         let mut listing = cache.list();
-        // Without its records every attachment of another vendor's plugins would look stale.
+        // If the records cannot be read, every attachment of another vendor's plugins would look stale.
         if let Some(at) = listing.problems.iter().position(|problem| problem.path == cache.results()) {
             return Err(Failure::context(context())(listing.problems.swap_remove(at).error));
         }

@@ -12,7 +12,7 @@
 //!
 //! Address files are found by address, but ADD and DEL look for the addresses of an attachment. So there is an index
 //! from attachments to addresses, outside this directory ([`super::index`]). It is used only if no other program has
-//! changed the directory since this plugin wrote the index. Otherwise [`Store::open_or_create`] and
+//! changed the directory since this plugin wrote the index, which the directory's modification time tells. Otherwise [`Store::open_or_create`] and
 //! [`Store::open_existing`] scan the directory and rebuild the index. After its last change, a call writes the index
 //! ([`Store::update_index`], [`Store::replace_index`]) or confirms it ([`Store::mark_index_valid`]). If the call fails
 //! before that, the next call scans.
@@ -32,7 +32,8 @@ use super::entry::{address, AttachmentId, Entry, Holder};
 use super::environment::Environment;
 use super::index::Index;
 
-/// A file of this size or more is not an address file: a container id and an interface name are shorter.
+/// A file of this size or more has unknown content, and its address stays reserved: a container id and an interface
+/// name are shorter.
 const CONTENT_LIMIT: usize = 4096;
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! The state of the allocator: leases, the warm pool, and changes that the store does not have yet. The server's
 //! threads, which answer plugins, share it with the store sync, the thread of the allocator that uses the datastore.
 //!
-//! [`State`] and [`Endpoints`] have a lock each. A thread that needs both takes the lock of `State` first. A plugin's
-//! request writes or moves a lease file under the lock of `State`, so that file and memory change together. No thread
-//! waits for the datastore under a lock.
+//! [`State`] and [`Endpoints`] have a lock each. A thread that needs both takes the lock of `State` first. The agent
+//! handles a plugin's request under the lock of `State`, so that lease file and memory change together. Others may move
+//! a lease file without this lock (see [`State::lease_dir`]). No thread waits for the datastore under a lock.
+//!
+//! A *handle* names a network and a container: the addresses of a container's interfaces share it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -39,9 +41,9 @@ pub(super) struct State {
     /// The node's name in the store.
     pub(super) node: String,
     /// The leases on disk, for the next start of the agent. A lease in memory is outdated if its file was moved to
-    /// `released` without the lock. A plugin does that if its DEL cannot reach the agent or gets no response in time:
-    /// mostly while no agent runs, but also after this agent has read the leases and before it listens. [`Endpoints`]
-    /// does it for pods whose veth pairs are gone.
+    /// `released`, the directory of pending releases, without the lock. A plugin's process does that if its DEL cannot
+    /// reach the agent or gets no response in time: mostly while no agent runs, but also after this agent has read the
+    /// leases and before it listens. [`Endpoints`] does it for pods whose veth pairs are gone.
     pub(super) lease_dir: LeaseDir,
     /// The endpoints of attached pods.
     pub(super) endpoints: Endpoints,
@@ -258,8 +260,8 @@ impl State {
     }
 
     /// The work of a round: waiting requests, unsynced leases or all leases, legacy handles and leak checks. Only the
-    /// requests leave the state; the rest stays pending until the store has it. Call this before
-    /// [`pending_releases`](Self::pending_releases).
+    /// requests leave the state; the rest stays pending until the store has it. With `all_leases` it first forgets leases
+    /// whose files were moved. Call this before [`pending_releases`](Self::pending_releases).
     pub(super) fn take_work(&self, all_leases: bool) -> Work {
         let mut inner = self.lock();
         // Before the round reads the pending releases: one that is recorded from now on causes another round.

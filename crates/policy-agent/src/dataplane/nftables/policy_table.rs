@@ -92,7 +92,8 @@ impl PodElements {
                 let verdict = match endpoint.chain(direction) {
                     Some(chain) => Verdict::Goto(chain.to_string()),
                     // No policy selects the pod in this direction. The address still needs an element: without one, the
-                    // rules drop its packets if it is in the pod networks.
+                    // rules drop its packets if it is in a guarded network (`POD_NETWORKS`). Accept ends only the chain
+                    // of this direction: ingress is checked after egress.
                     None => Verdict::Accept,
                 };
                 let verdict_element = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
@@ -197,7 +198,8 @@ impl Builder<'_> {
     }
 
     /// Adds a chain. A chain of the same name in the previous table has the same rules: the name is a hash of the
-    /// direction and the content, and [`Reasons`] keeps the numbers of a stage that is in both programs.
+    /// direction and the content, and a stage that is in both programs keeps its drop reasons' numbers, which its rules
+    /// write into the mark ([`Reasons`]).
     fn add_chain(&mut self, id: &Id, rules: impl FnOnce() -> Vec<Rule>) {
         let cached = self.previous.and_then(|previous| previous.desired.chains.get(id.as_str())).cloned();
         let chain = cached.unwrap_or_else(|| Arc::new(DesiredChain { base: None, rules: rules() }));
