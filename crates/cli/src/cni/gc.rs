@@ -41,13 +41,13 @@ interface and release its address.";
 pub(crate) struct Gc {
     /// Name of the network, as in its config.
     network: String,
-    /// Keep this attachment, or all attachments of this container that a record or the ledger has; repeatable.
+    /// Keep this attachment, or every recorded attachment of this container; repeatable.
     #[arg(long, value_name = "CONTAINER[/IFNAME]", value_parser = parse_keep)]
     keep: Vec<(ContainerId, Option<IfName>)>,
     /// Remove all attachments except those that --keep names or an ADD is creating.
     #[arg(long)]
     all: bool,
-    /// Only show which attachments in the records or the ledger GC would remove, not what the plugins' own GC would find.
+    /// Only show which recorded attachments would be removed, not what the plugins' own GC would find.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
