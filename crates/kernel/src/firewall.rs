@@ -16,6 +16,7 @@
 //! | `inet podwire_ports` | ports of the node lead to pods |
 //! | `inet podwire_firewall` | pod packets pass FORWARD, and bridges are isolated |
 //! | `inet podwire_overlay` | traffic of the cluster's pods ([`cluster`]: networks, not pods) |
+//! | `inet podwire_tunnel` | tunnels accept packets only from other nodes ([`tunnel`]) |
 //! | `bridge podwire_spoof` | a pod sends only with its own hardware address |
 
 pub mod cluster;
@@ -26,7 +27,9 @@ pub mod inventory;
 pub mod legacy;
 pub mod masquerade;
 mod naming;
+mod ranges;
 pub mod spoof;
 mod tables;
+pub mod tunnel;
 
 pub use tables::{drop_empty_tables, drop_unneeded_tables};

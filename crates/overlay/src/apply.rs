@@ -1,19 +1,21 @@
 //! From the desired state to the kernel: read once, compare, send the difference.
 //!
-//! The order keeps packets flowing:
+//! The order keeps packets flowing, and no device exists without its guard:
 //!
-//! 1. Obsolete devices go, and missing devices are created.
-//! 2. Obsolete routes go, because the entries behind them are about to change.
-//! 3. Addresses, neighbours and forwarding entries are added or corrected.
-//! 4. Routes that need those entries are added or replaced.
-//! 5. Obsolete addresses, neighbours and forwarding entries go.
+//! 1. The guard of the tunnels learns the peers.
+//! 2. Obsolete devices go, and missing devices are created.
+//! 3. Obsolete routes go, because the entries behind them are about to change.
+//! 4. Addresses, neighbours and forwarding entries are added or corrected.
+//! 5. Routes that need those entries are added or replaced.
+//! 6. Obsolete addresses, neighbours and forwarding entries go.
+//! 7. The firewall rules are made as desired.
 
 mod device;
 mod wireguard;
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
-use podwire_kernel::firewall::cluster as rules;
+use podwire_kernel::firewall::{cluster as rules, tunnel};
 use podwire_kernel::{Host, Link, Mac};
 use podwire_netlink::rt::link;
 use podwire_netlink::rt::route::{self, Route};
@@ -28,6 +30,7 @@ use crate::ownership::{ALIAS, PROTOCOL};
 use crate::report::{ObjectCounts, Report, TunnelDevice, UnreachablePeer};
 use crate::route_lookup::RouteLookup;
 use crate::routes::{self, Ownership};
+use crate::tunnel_guard;
 
 /// The metric of a blackhole route: every other route to the same destination takes precedence.
 const BLACKHOLE_METRIC: u32 = 4096;
@@ -46,7 +49,10 @@ pub fn apply(
     let mut found = main_table(host)?;
     let foreign: Vec<Route> = found.iter().filter(|route| route.protocol != PROTOCOL).cloned().collect();
     let desired = backend.desired(cluster, &RouteLookup::new(&foreign, &cluster.networks));
-    let report = Report { unreachable: desired.unreachable.clone(), ..Report::default() };
+    let rules = backend.rules(cluster, firewall);
+    let guard = tunnel_guard::guard(&desired, backend.peer_networks(&desired), &rules);
+    let changed = tunnel::apply(host.nft()?, &guard)?;
+    let report = Report { unreachable: desired.unreachable.clone(), changed, ..Report::default() };
 
     // A single address belongs to one pod, which has its own route or none.
     let pod_cidrs = cluster
@@ -66,7 +72,7 @@ pub fn apply(
     run.configure_wireguard(&devices)?;
     let Run { host, mut report, blackholes, .. } = run;
     report.objects = count(&desired, &blackholes);
-    report.changed.extend(rules::apply(host.nft()?, &backend.rules(cluster, firewall))?);
+    report.changed.extend(rules::apply(host.nft()?, &rules)?);
     Ok(report)
 }
 

@@ -1,11 +1,15 @@
 //! The interface that every backend implements.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
 use podwire_kernel::firewall::cluster::Rules;
 
 use crate::cluster::{Cluster, LocalNode};
 use crate::desired::DesiredState;
 use crate::firewall::{self, FirewallOptions};
 use crate::route_lookup::RouteLookup;
+use crate::tunnel_guard;
 
 /// A way to connect nodes.
 pub trait Backend {
@@ -21,6 +25,11 @@ pub trait Backend {
     /// The firewall rules.
     fn rules(&self, cluster: &Cluster, options: &FirewallOptions) -> Rules {
         firewall::rules(cluster, options)
+    }
+
+    /// The peers' addresses, each with a network of its pods. By default those with a route.
+    fn peer_networks(&self, desired: &DesiredState) -> Vec<(IpAddr, IpNet)> {
+        tunnel_guard::routed_networks(desired)
     }
 
     /// The protocol number of another program whose routes in the cluster's networks become owned routes.

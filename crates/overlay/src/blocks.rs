@@ -190,6 +190,17 @@ impl Backend for BlockBackend {
         }
     }
 
+    fn peer_networks(&self, _: &DesiredState) -> Vec<(IpAddr, IpNet)> {
+        let mut networks = Vec::new();
+        for route in &self.routes {
+            networks.push((route.address, route.to));
+            if let RouteEncapsulation::Vxlan { vtep, .. } = route.encapsulation {
+                networks.push((route.address, IpNet::from(vtep)));
+            }
+        }
+        networks
+    }
+
     fn predecessor_protocol(&self) -> Option<u8> {
         Some(FELIX)
     }

@@ -2,10 +2,10 @@
 //! removed.
 //!
 //! Devices, neighbours and FDB entries have no owner; flanneld uses them as they are. Routes have our protocol number,
-//! devices our alias, and the firewall has our table. Steps: (1) each route gets protocol `boot`, replaced in one
-//! message so that packets keep flowing; (2) the alias is removed; (3) the table is deleted last.
+//! devices our alias, and the firewall has our tables. Steps: (1) each route gets protocol `boot`, replaced in one
+//! message so that packets keep flowing; (2) the alias is removed; (3) the tables are deleted last.
 
-use podwire_kernel::firewall::cluster as rules;
+use podwire_kernel::firewall::{cluster as rules, tunnel};
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, attribute as a};
 use podwire_netlink::rt::route::{self, Route};
@@ -38,6 +38,9 @@ pub fn hand_over(host: &mut Host) -> Result<Vec<String>> {
     }
     if rules::remove(host.nft()?)? {
         done.push(format!("delete table {}", rules::TABLE));
+    }
+    if tunnel::remove(host.nft()?)? {
+        done.push(format!("delete table {}", tunnel::TABLE));
     }
     Ok(done)
 }

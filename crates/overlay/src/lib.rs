@@ -37,6 +37,7 @@ mod peers;
 mod report;
 mod route_lookup;
 mod routes;
+mod tunnel_guard;
 pub mod uplink;
 mod vxlan;
 mod watch;

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use podwire_kernel::firewall::cluster::TABLE;
+use podwire_kernel::firewall::tunnel;
 use podwire_kernel::{Host, Link};
 use podwire_netlink::rt::address::Address;
 use podwire_netlink::rt::route::{self, Route};
@@ -182,9 +183,9 @@ fn address_of(frame: Frame<'_>) -> Option<u32> {
     }
 }
 
-/// The firewall table, or iptables' FORWARD chain, which has one owned rule.
+/// A firewall table, or iptables' FORWARD chain, which has one owned rule.
 fn owned_table(frame: Frame<'_>) -> Option<String> {
     let (table, chain) = nft::subject(frame)?;
     let is_forward = table.name == "filter" && chain.as_deref() == Some("FORWARD");
-    (table == TABLE || is_forward).then(|| format!("table {table}"))
+    (table == TABLE || table == tunnel::TABLE || is_forward).then(|| format!("table {table}"))
 }

@@ -53,6 +53,10 @@ const DAMAGE: &[&str] = &[
     "nft delete element inet podwire_overlay cluster4 { 10.244.0.0/16 }",
     "nft add element inet podwire_overlay own6 { fd99::/64 }",
     "nft flush chain inet podwire_overlay forwarded; nft delete chain inet podwire_overlay forwarded",
+    "nft delete table inet podwire_tunnel",
+    "nft flush chain inet podwire_tunnel input",
+    "nft delete element inet podwire_tunnel peers4 { 192.168.10.12 }",
+    "nft add element inet podwire_tunnel ports { 53 }",
 ];
 
 #[test]
@@ -229,7 +233,7 @@ fn a_hand_over_keeps_routes_working_and_can_be_reversed() {
         let lab = Lab::new(MTU);
         lab.build(backend);
         let n1 = lab.node(1);
-        let owned = "ip route show proto 112; ip -6 route show proto 112; ip link show | grep 'podwire overlay'; nft list tables | grep podwire_overlay; true";
+        let owned = "ip route show proto 112; ip -6 route show proto 112; ip link show | grep 'podwire overlay'; nft list tables | grep -E 'podwire_(overlay|tunnel)'; true";
         let (before, routes) = (n1.routes(), n1.node.sh("ip route show proto 112 | wc -l"));
         let done = podwire_overlay::hand_over(&mut lab::host_of(&n1.node)).unwrap();
         assert!(!done.is_empty());

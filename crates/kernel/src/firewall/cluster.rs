@@ -6,16 +6,12 @@
 
 pub mod flannel;
 
-use std::collections::HashSet;
-use std::net::IpAddr;
-
 use ipnet::IpNet;
-use podwire_netlink::nft::{
-    self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type,
-};
+use podwire_netlink::nft::{self, Base, ChainKind, Family, Field, Hook, Rule, Set, Table, Transaction, Type};
 use podwire_netlink::Socket;
 
 use super::forward::{self, MAY_PASS};
+use super::ranges;
 use crate::error::Result;
 
 /// The table.
@@ -27,9 +23,6 @@ const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // 
 const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
 /// After iptables' FORWARD.
 const FORWARDED: Base = Base::new(ChainKind::Filter, Hook::Forward, 1);
-
-/// How many changes one transaction contains: a socket has a limited send buffer.
-const BATCH: usize = 500;
 
 /// The desired rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -108,16 +101,10 @@ pub fn apply(nft: &mut Socket, rules: &Rules) -> Result<Vec<String>> {
     for part in families() {
         for (set, nets) in [(part.cluster, &rules.cluster), (part.local, &rules.local)] {
             let has_family = |net: &&IpNet| net.addr().is_ipv4() == (part.family == Family::Ip);
-            steps.extend(difference(nft, set, &ranges(nets.iter().filter(has_family)))?);
+            steps.extend(ranges::difference(nft, &TABLE, set, &ranges::of(nets.iter().filter(has_family)))?);
         }
     }
-    for step in &steps {
-        if change.len() >= BATCH {
-            std::mem::take(&mut change).commit(nft)?;
-        }
-        done.push(step.add_to(&mut change));
-    }
-    change.commit(nft)?;
+    done.extend(ranges::commit(nft, &TABLE, change, &steps)?);
     if rules.forward {
         let missing = forward::missing_accept_rules(nft)?;
         if !missing.is_empty() {
@@ -139,79 +126,6 @@ pub fn remove(nft: &mut Socket) -> Result<bool> {
         Err(error) if error.is_gone() => Ok(false),
         other => Ok(other.map(|()| true)?),
     }
-}
-
-/// A range of addresses as a set contains it: its first address, and the first address after it, if there is one.
-type Range = Vec<Element>;
-
-/// The ranges of networks, joined if they touch: ranges in a set must not overlap or touch.
-fn ranges<'a>(nets: impl Iterator<Item = &'a IpNet>) -> Vec<Range> {
-    let mut joined: Vec<(IpAddr, IpAddr)> = Vec::new();
-    for net in IpNet::aggregate(&nets.map(IpNet::trunc).collect()) {
-        match joined.last_mut() {
-            Some((_, last)) if next(*last) == Some(net.network()) => *last = net.broadcast(),
-            _ => joined.push((net.network(), net.broadcast())),
-        }
-    }
-    joined.iter().map(|(first, last)| Element::range(*first, *last)).collect()
-}
-
-/// The ranges that the elements of a set describe.
-fn paired(mut elements: Vec<Element>) -> Vec<Range> {
-    // If one range ends and the next begins with the same key, the end comes first.
-    elements.sort_by_key(|one| (one.key.bytes().to_vec(), !one.ends_range));
-    let mut ranges: Vec<Range> = Vec::new();
-    for one in elements {
-        match ranges.last_mut() {
-            Some(range) if one.ends_range && range.len() == 1 => range.push(one),
-            // The kernel may start a set with an end without a beginning.
-            _ if one.ends_range => {}
-            _ => ranges.push(vec![one]),
-        }
-    }
-    ranges
-}
-
-fn next(ip: IpAddr) -> Option<IpAddr> {
-    match ip {
-        IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
-        IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|next| IpAddr::V6(next.into())),
-    }
-}
-
-/// A range to delete or to add.
-struct Step {
-    set: &'static str,
-    range: Range,
-    is_deletion: bool,
-}
-
-impl Step {
-    fn add_to(&self, change: &mut Transaction) -> String {
-        let Step { set, range, is_deletion } = self;
-        let first = range.first().map(|one| one.key.to_string()).unwrap_or_default();
-        if *is_deletion {
-            // The kernel requires the beginning of a range before its end.
-            range.iter().for_each(|one| change.delete_element(&TABLE, set, one));
-            format!("set {set} of table {TABLE} has an extra range from {first}")
-        } else {
-            range.iter().for_each(|one| change.create_element(&TABLE, set, one));
-            format!("set {set} of table {TABLE} lacks the range from {first}")
-        }
-    }
-}
-
-/// The steps that make a set contain exactly these ranges: deletions first, because ranges must not overlap.
-fn difference(nft: &mut Socket, set: &'static str, desired: &[Range]) -> Result<Vec<Step>> {
-    let found = paired(nft::list_elements(nft, &TABLE, set)?);
-    let key = |range: &Range| range.iter().map(|one| one.key.bytes().to_vec()).collect::<Vec<_>>();
-    let without = |those: &[Range], others: &[Range]| -> Vec<Range> {
-        let present: HashSet<_> = others.iter().map(key).collect();
-        those.iter().filter(|range| !present.contains(&key(range))).cloned().collect()
-    };
-    let deletions = without(&found, desired).into_iter().map(|range| Step { set, range, is_deletion: true });
-    let additions = without(desired, &found).into_iter().map(|range| Step { set, range, is_deletion: false });
-    Ok(deletions.chain(additions).collect())
 }
 
 /// The table with its sets, chains and rules. The result is the same whether or not parts exist.
@@ -292,28 +206,5 @@ impl FamilyPart {
             let pods = Rule::new().family(self.family).in_set(&[field], self.cluster);
             change.add_rule(&TABLE, "forward", &pods.set_mark_bits(MAY_PASS).accept());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use podwire_netlink::nft::Value;
-
-    use super::*;
-
-    #[test]
-    fn adjacent_networks_are_one_range() {
-        let nets: Vec<IpNet> = ["10.1.0.0/16", "10.2.0.0/16", "10.2.3.0/24", "10.9.0.0/16"]
-            .map(|net| net.parse().unwrap())
-            .into();
-        let made = ranges(nets.iter());
-        let keys: Vec<_> = made.iter().flatten().map(|one| (one.key.to_string(), one.ends_range)).collect();
-        let wanted = [("10.1.0.0", false), ("10.3.0.0", true), ("10.9.0.0", false), ("10.10.0.0", true)];
-        assert_eq!(keys, wanted.map(|(key, ends)| (key.to_string(), ends)));
-        let top: Vec<IpNet> = vec!["ff00::/8".parse().unwrap()];
-        assert_eq!(ranges(top.iter())[0].len(), 1, "no address follows the last one");
-        let mut mixed: Vec<Element> = made.iter().flatten().rev().cloned().collect();
-        mixed.push(Element { ends_range: true, ..Element::key(Value::ip([0, 0, 0, 0].into())) });
-        assert_eq!(paired(mixed), made);
     }
 }

@@ -77,6 +77,8 @@ pub enum Expr {
     Ct(Ct, Register),
     /// Loads the type of an address in the routing table (`RTN_LOCAL`, `RTN_UNICAST` …).
     FibType(Fib, Register),
+    /// Loads the incoming device's index if the route to the packet's source leads through it, otherwise 0.
+    FibReversePath(Register),
     /// Ends the rule unless the register equals (or, inverted, differs from) the value.
     Cmp {
         /// The register.
@@ -178,7 +180,7 @@ impl Expr {
             Expr::Payload { .. } => "payload",
             Expr::Meta(..) | Expr::SetMark(_) => "meta",
             Expr::Ct(..) => "ct",
-            Expr::FibType(..) => "fib",
+            Expr::FibType(..) | Expr::FibReversePath(_) => "fib",
             Expr::Cmp { .. } => "cmp",
             Expr::Range { .. } => "range",
             Expr::Bitwise { .. } => "bitwise",
@@ -215,6 +217,10 @@ impl Expr {
                 .be32(NFTA_FIB_DREG, register(*to))
                 .be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)
                 .be32(NFTA_FIB_FLAGS, of.flag()),
+            Expr::FibReversePath(to) => m
+                .be32(NFTA_FIB_DREG, register(*to))
+                .be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_OIF)
+                .be32(NFTA_FIB_FLAGS, NFTA_FIB_F_SADDR | NFTA_FIB_F_IIF),
             Expr::Cmp { from, inverted, value } => m
                 .be32(NFTA_CMP_SREG, register(*from))
                 .be32(NFTA_CMP_OP, if *inverted { NFT_CMP_NEQ } else { NFT_CMP_EQ })

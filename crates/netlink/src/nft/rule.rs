@@ -12,6 +12,11 @@ use crate::error::{found, Result};
 use crate::message::{Frame, Message};
 use crate::socket::Socket;
 
+/// The headers of UDP and of VXLAN.
+const VXLAN_PAYLOAD: u32 = 8 + 8;
+/// An Ethernet header without tags.
+const ETHERNET: u32 = 14;
+
 /// A field of a packet, or its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -42,6 +47,15 @@ pub enum Field {
     /// The type of the source in the routing table: local, unicast …
     TypeOfSource,
     TypeOfDestination,
+    /// The incoming device's index, or 0 if the route to the packet's source leads through another device.
+    ReversePath,
+    /// The EtherType of the frame in a VXLAN packet. Check the UDP port first, here and below.
+    VxlanEtherType,
+    /// The source of the IPv4 packet in a VXLAN packet.
+    VxlanIp4Source,
+    VxlanIp6Source,
+    /// The source of the IPv4 packet in an IPIP packet. Check the protocol first.
+    IpipSource,
 }
 
 impl Field {
@@ -66,9 +80,10 @@ impl Field {
     fn length(self) -> u32 {
         match self {
             Field::Family | Field::Protocol | Field::IcmpType | Field::TcpFlags => 1,
-            Field::PortSource | Field::PortDestination | Field::EtherType => 2,
+            Field::PortSource | Field::PortDestination | Field::EtherType | Field::VxlanEtherType => 2,
             Field::MacSource => 6,
-            Field::InterfaceIn | Field::InterfaceOut | Field::Ip6Source | Field::Ip6Destination => 16,
+            Field::InterfaceIn | Field::InterfaceOut => 16,
+            Field::Ip6Source | Field::Ip6Destination | Field::VxlanIp6Source => 16,
             _ => 4,
         }
     }
@@ -97,6 +112,12 @@ impl Field {
             Field::CtStatus => Expr::Ct(Ct::Status, to),
             Field::TypeOfSource => Expr::FibType(Fib::Source, to),
             Field::TypeOfDestination => Expr::FibType(Fib::Destination, to),
+            Field::ReversePath => Expr::FibReversePath(to),
+            Field::VxlanEtherType => payload(Header::Transport, VXLAN_PAYLOAD + 12),
+            Field::VxlanIp4Source => payload(Header::Transport, VXLAN_PAYLOAD + ETHERNET + 12),
+            Field::VxlanIp6Source => payload(Header::Transport, VXLAN_PAYLOAD + ETHERNET + 8),
+            // The inner header is where other protocols have their transport header.
+            Field::IpipSource => payload(Header::Transport, 12),
         }
     }
 }
@@ -375,11 +396,9 @@ impl RuleInfo {
             "immediate" => attr::find(data, NFTA_IMMEDIATE_DATA)
                 .and_then(|data| attr::find(data.value, NFTA_DATA_VALUE))
                 .map_or(Vec::new(), |value| value.value.to_vec()),
-            "limit" => [NFTA_LIMIT_RATE, NFTA_LIMIT_UNIT, NFTA_LIMIT_BURST]
-                .into_iter()
-                .filter_map(|kind| attr::find(data, kind))
-                .flat_map(|number| number.value.to_vec())
-                .collect(),
+            "payload" => numbers(data, &[NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN]),
+            "fib" => numbers(data, &[NFTA_FIB_RESULT, NFTA_FIB_FLAGS]),
+            "limit" => numbers(data, &[NFTA_LIMIT_RATE, NFTA_LIMIT_UNIT, NFTA_LIMIT_BURST]),
             "log" => {
                 let group = attr::find(data, NFTA_LOG_GROUP).and_then(|group| group.be16());
                 let prefix = attr::find(data, NFTA_LOG_PREFIX).map(|prefix| prefix.string());
@@ -415,6 +434,12 @@ impl RuleInfo {
             data.is_some_and(|d| d.value == value)
         })
     }
+}
+
+/// The values of these attributes.
+fn numbers(data: &[u8], kinds: &[u16]) -> Vec<u8> {
+    let found = kinds.iter().filter_map(|kind| attr::find(data, *kind));
+    found.flat_map(|number| number.value.to_vec()).collect()
 }
 
 /// The comment of an iptables rule: a match extension that always matches.

@@ -272,13 +272,13 @@ impl LabNode {
         }
         // The kernel adds link-local addresses with a delay.
         let kept: Vec<_> = picture.lines().filter(|line| !line.contains("fe80:")).collect();
-        kept.join("\n") + &self.node.sh("nft list table inet podwire_overlay")
+        kept.join("\n") + &self.node.sh("nft list table inet podwire_overlay; nft -s list table inet podwire_tunnel 2>/dev/null || true")
     }
 
     /// The same, or an empty text if a device or the table is missing.
     pub fn picture_or_none(&self) -> String {
         let there =
-            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_overlay";
+            "ip link show flannel.1 && ip link show flannel-v6.1 && nft list table inet podwire_overlay && nft list table inet podwire_tunnel";
         if self.node.can(there) {
             self.picture()
         } else {

@@ -1,0 +1,250 @@
+//! The guard of the tunnels between nodes. VXLAN and IPIP do not authenticate: without a guard, whoever reaches the
+//! node's tunnel port can send a packet with any inner source, past every policy. So the node unwraps a packet only if
+//!
+//! - it is addressed to the address of this node that peers use,
+//! - it comes from the address of a peer, and from the device that leads to this peer, so not from a pod, and
+//! - its inner source is in the peer's pod networks.
+//!
+//! A pod could also send to another node's tunnel, with the address of this node if it is masqueraded. So this node
+//! forwards no packet to the tunnel of a peer. WireGuard needs no guard: it authenticates packets, and its allowed IPs
+//! are the same check of the inner source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_ip::IpFamily;
+use podwire_netlink::nft::{
+    self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
+};
+use podwire_netlink::Socket;
+
+use super::ranges::{self, Range};
+use crate::error::Result;
+
+/// The table.
+pub const TABLE: Table = Table::named(Family::Inet, "podwire_tunnel");
+/// Before everything else that might accept the packet.
+const PRIORITY: i32 = -300;
+/// The UDP ports of the VXLAN devices.
+const PORTS: &str = "ports";
+
+const IPIP: u8 = 4; // IPPROTO_IPIP
+const UDP: u8 = 17; // IPPROTO_UDP
+
+/// The tunnels of a node and what may come out of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TunnelGuard {
+    /// The UDP ports of VXLAN devices.
+    pub vxlan_ports: BTreeSet<u16>,
+    /// Whether there is an IPIP device.
+    pub has_ipip: bool,
+    /// The addresses of this node that the tunnels use.
+    pub local: BTreeSet<IpAddr>,
+    /// The addresses of peers, each with its pod networks.
+    pub peers: BTreeMap<IpAddr, Vec<IpNet>>,
+    /// The pod networks of the cluster, if an inner source outside of them passes: without masquerading, peers forward
+    /// external packets unchanged.
+    pub pods_if_others_pass: Option<Vec<IpNet>>,
+}
+
+/// The names of the IPv4 or the IPv6 sets, and the fields that they are looked up by.
+struct FamilyPart {
+    ip: IpFamily,
+    family: Family,
+    kind: Type,
+    local: &'static str,
+    peers: &'static str,
+    sources: &'static str,
+    pods: &'static str,
+    source: Field,
+    destination: Field,
+    ether_type: [u8; 2],
+    vxlan_source: Field,
+}
+
+const PARTS: [FamilyPart; 2] = [
+    FamilyPart {
+        ip: IpFamily::V4,
+        family: Family::Ip,
+        kind: Type::Ipv4,
+        local: "local4",
+        peers: "peers4",
+        sources: "sources4",
+        pods: "pods4",
+        source: Field::Ip4Source,
+        destination: Field::Ip4Destination,
+        ether_type: [0x08, 0x00],
+        vxlan_source: Field::VxlanIp4Source,
+    },
+    FamilyPart {
+        ip: IpFamily::V6,
+        family: Family::Ip6,
+        kind: Type::Ipv6,
+        local: "local6",
+        peers: "peers6",
+        sources: "sources6",
+        pods: "pods6",
+        source: Field::Ip6Source,
+        destination: Field::Ip6Destination,
+        ether_type: [0x86, 0xdd],
+        vxlan_source: Field::VxlanIp6Source,
+    },
+];
+
+/// Makes the kernel's rules as desired; returns a text for each difference. Without a tunnel there is no table.
+pub fn apply(nft: &mut Socket, guard: &TunnelGuard) -> Result<Vec<String>> {
+    if guard.vxlan_ports.is_empty() && !guard.has_ipip {
+        let removed = remove(nft)?;
+        return Ok(removed.then(|| format!("table {TABLE} is not needed")).into_iter().collect());
+    }
+    let mut sets = Transaction::new();
+    add_sets(&mut sets);
+    let mut done = sets.absent(nft)?;
+    if !done.is_empty() {
+        sets.commit(nft)?;
+    }
+    // The elements before the rules: a table without them would drop the packets of all peers.
+    let mut steps = Vec::new();
+    for (set, desired) in guard.contents() {
+        steps.extend(ranges::difference(nft, &TABLE, set, &desired)?);
+    }
+    done.extend(ranges::commit(nft, &TABLE, Transaction::new(), &steps)?);
+    let mut chains = Transaction::new();
+    guard.add_chains(&mut chains);
+    let missing = chains.absent(nft)?;
+    if !missing.is_empty() {
+        chains.commit(nft)?;
+        done.extend(missing);
+    }
+    Ok(done)
+}
+
+/// Deletes the table; returns whether it existed.
+pub fn remove(nft: &mut Socket) -> Result<bool> {
+    if !nft::has_table(nft, &TABLE)? {
+        return Ok(false);
+    }
+    let mut change = Transaction::new();
+    change.delete_table(&TABLE);
+    match change.commit(nft) {
+        Err(error) if error.is_gone() => Ok(false),
+        other => Ok(other.map(|()| true)?),
+    }
+}
+
+fn add_sets(change: &mut Transaction) {
+    change.add_table(&TABLE);
+    change.add_set(&TABLE, &Set::of(PORTS, &[Type::Port]));
+    for part in &PARTS {
+        change.add_set(&TABLE, &Set::of(part.local, &[part.kind]));
+        change.add_set(&TABLE, &Set::of(part.peers, &[part.kind]));
+        change.add_set(&TABLE, &Set::ranges(part.sources, &[part.kind, part.kind]));
+        change.add_set(&TABLE, &Set::ranges(part.pods, &[part.kind]));
+    }
+}
+
+impl TunnelGuard {
+    /// The desired content of each set.
+    fn contents(&self) -> Vec<(&'static str, Vec<Range>)> {
+        let ports = self.vxlan_ports.iter().map(|port| vec![Element::key(Value::default().and_port(*port))]);
+        let mut contents = vec![(PORTS, ports.collect())];
+        let address = |ip: &IpAddr| vec![Element::key(Value::ip(*ip))];
+        for part in &PARTS {
+            let has_family = |ip: &&IpAddr| IpFamily::of(**ip) == part.ip;
+            contents.push((part.local, self.local.iter().filter(has_family).map(address).collect()));
+            contents.push((part.peers, self.peers.keys().filter(has_family).map(address).collect()));
+            contents.push((part.sources, self.sources(part.ip)));
+            let pods = self.pods_if_others_pass.iter().flatten();
+            let pods = pods.filter(|net| IpFamily::of_net(**net) == part.ip);
+            contents.push((part.pods, ranges::of(pods)));
+        }
+        contents
+    }
+
+    /// The inner sources of each peer: the peer's address and a range.
+    fn sources(&self, family: IpFamily) -> Vec<Range> {
+        let mut sources = Vec::new();
+        for (peer, nets) in self.peers.iter().filter(|(peer, _)| IpFamily::of(**peer) == family) {
+            let nets: Vec<IpNet> =
+                nets.iter().filter(|net| IpFamily::of_net(**net) == family).copied().collect();
+            for net in IpNet::aggregate(&nets) {
+                let at = |ip: IpAddr| Value::ip(*peer).and_ip(ip);
+                sources.push(vec![Element::key(at(net.network())).up_to(at(net.broadcast()))]);
+            }
+        }
+        sources
+    }
+
+    fn add_chains(&self, change: &mut Transaction) {
+        for chain in ["vxlan", "ipip"] {
+            change.add_chain(&TABLE, chain);
+            change.flush_chain(&TABLE, chain);
+        }
+        for (chain, hook) in [("input", Hook::Input), ("forward", Hook::Forward)] {
+            change.add_base_chain(&TABLE, chain, &Base::new(ChainKind::Filter, hook, PRIORITY));
+            change.flush_chain(&TABLE, chain);
+        }
+        for part in &PARTS {
+            self.vxlan_rules(part).iter().for_each(|rule| change.add_rule(&TABLE, "vxlan", rule));
+            change.add_rule(
+                &TABLE,
+                "forward",
+                &part.vxlan().in_set(&[part.destination], part.peers).counter().drop(),
+            );
+            change.add_rule(&TABLE, "input", &part.vxlan().jump("vxlan"));
+        }
+        change.add_rule(&TABLE, "vxlan", &Rule::new().counter().drop());
+        if self.has_ipip {
+            let [part, _] = &PARTS;
+            self.ipip_rules(part).iter().for_each(|rule| change.add_rule(&TABLE, "ipip", rule));
+            let sent = part.ipip().in_set(&[part.destination], part.peers).counter().drop();
+            change.add_rule(&TABLE, "forward", &sent);
+            change.add_rule(&TABLE, "input", &part.ipip().jump("ipip"));
+        }
+    }
+
+    fn vxlan_rules(&self, part: &FamilyPart) -> Vec<Rule> {
+        let carries = || part.rule().is(Field::VxlanEtherType, &part.ether_type);
+        let mut rules = part.outer_rules();
+        rules.push(carries().in_set(&[part.source, part.vxlan_source], part.sources).accept());
+        if self.pods_if_others_pass.is_some() {
+            rules.push(carries().not_in_set(&[part.vxlan_source], part.pods).accept());
+        }
+        rules
+    }
+
+    fn ipip_rules(&self, part: &FamilyPart) -> Vec<Rule> {
+        let mut rules = part.outer_rules();
+        rules.push(Rule::new().in_set(&[part.source, Field::IpipSource], part.sources).accept());
+        if self.pods_if_others_pass.is_some() {
+            rules.push(Rule::new().not_in_set(&[Field::IpipSource], part.pods).accept());
+        }
+        rules.push(Rule::new().counter().drop());
+        rules
+    }
+}
+
+impl FamilyPart {
+    fn rule(&self) -> Rule {
+        Rule::new().family(self.family)
+    }
+
+    fn vxlan(&self) -> Rule {
+        self.rule().is(Field::Protocol, &[UDP]).in_set(&[Field::PortDestination], PORTS)
+    }
+
+    fn ipip(&self) -> Rule {
+        self.rule().is(Field::Protocol, &[IPIP])
+    }
+
+    /// Drops packets whose outer header is not that of a peer's packet to this node.
+    fn outer_rules(&self) -> Vec<Rule> {
+        let no_path = 0u32.to_ne_bytes();
+        vec![
+            self.rule().not_in_set(&[self.destination], self.local).counter().drop(),
+            self.rule().not_in_set(&[self.source], self.peers).counter().drop(),
+            self.rule().is(Field::ReversePath, &no_path).counter().drop(),
+        ]
+    }
+}

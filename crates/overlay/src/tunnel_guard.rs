@@ -1,0 +1,50 @@
+//! What the guard of the tunnels lets through, from the desired devices and the peers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use podwire_kernel::firewall::cluster::Rules;
+use podwire_kernel::firewall::tunnel::TunnelGuard;
+use podwire_kernel::tunnel::Driver;
+
+use crate::desired::{DesiredRoute, DesiredState, Egress};
+
+/// The guard for these devices. A peer may send from all its networks, whatever tunnel this node would use for them: the
+/// peer chooses its tunnel by the destination.
+pub(crate) fn guard(desired: &DesiredState, peers: Vec<(IpAddr, IpNet)>, rules: &Rules) -> TunnelGuard {
+    let mut guard = TunnelGuard::default();
+    for device in &desired.devices {
+        match &device.tunnel.driver {
+            Driver::Vxlan(vxlan) => {
+                guard.vxlan_ports.insert(vxlan.port);
+                guard.local.insert(vxlan.local);
+            }
+            Driver::Ipip(ipip) => {
+                guard.has_ipip = true;
+                guard.local.insert(IpAddr::V4(ipip.local));
+            }
+            Driver::Wireguard => {}
+        }
+    }
+    for (address, network) in peers {
+        guard.peers.entry(address).or_default().push(network.trunc());
+    }
+    guard.pods_if_others_pass = (!rules.masquerade).then(|| rules.cluster.clone());
+    guard
+}
+
+/// The nodes behind the routes, each with the destination.
+pub(crate) fn routed_networks(desired: &DesiredState) -> Vec<(IpAddr, IpNet)> {
+    // By next hop: the node behind a VXLAN device.
+    let mut nodes = HashMap::new();
+    for device in &desired.devices {
+        let behind: HashMap<_, _> = device.forwarding.iter().copied().collect();
+        nodes.extend(device.neighbours.iter().filter_map(|(ip, mac)| Some((*ip, *behind.get(mac)?))));
+    }
+    let node = |route: &DesiredRoute| match route.egress {
+        Egress::Tunnel(_) => route.via.map(|via| nodes.get(&via).copied().unwrap_or(via)),
+        Egress::Link(_) => route.via,
+    };
+    desired.routes.iter().filter_map(|route| Some((node(route)?, route.to))).collect()
+}
