@@ -74,11 +74,17 @@ pub struct HostInterface {
     pub is_bridge_port: bool,
     /// The MAC address of the pod's end.
     pub pod_mac: String,
+    /// Whether the network's config makes it a VLAN trunk.
+    #[serde(default)]
+    pub is_trunk: bool,
+    /// Whether the pod's addresses come from DHCP.
+    #[serde(default)]
+    pub uses_dhcp: bool,
 }
 
 impl HostInterface {
     /// Finds it in a result of bridge or ptp, which list the bridge (if there is one), the host end and the pod's end.
-    fn find(result: &Attachment, ifname: &str) -> Option<HostInterface> {
+    fn find(result: &Attachment, ifname: &str, config: &Value) -> Option<HostInterface> {
         let inside =
             result.interfaces.iter().position(|one| !one.sandbox.is_empty() && one.name == ifname)?;
         let outside = inside.checked_sub(1)?;
@@ -86,6 +92,10 @@ impl HostInterface {
             name: result.interfaces[outside].name.clone(),
             is_bridge_port: outside > 0,
             pod_mac: result.interfaces[inside].mac.clone(),
+            is_trunk: json::get(config, "vlanTrunk")
+                .and_then(Value::as_array)
+                .is_some_and(|list| !list.is_empty()),
+            uses_dhcp: config.pointer("/ipam/type").and_then(Value::as_str) == Some("dhcp"),
         })
     }
 }
@@ -101,7 +111,7 @@ impl Interface {
             // An ADD fails if they are invalid.
             allowed_source_prefixes: allowed_source_prefixes(config).unwrap_or_default(),
             addresses: result.ips.iter().map(|ip| ip.address.addr()).collect(),
-            host_interface: HostInterface::find(result, &owner.ifname),
+            host_interface: HostInterface::find(result, &owner.ifname, config),
             owner,
         }
     }

@@ -124,7 +124,8 @@ impl ClusterState {
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.has_address_of_another(network, &pod))
             });
-            Some(PodPort { device, pod, bridged: port.is_bridge_port, addresses, prefixes, mac })
+            let (bridged, is_trunk, uses_dhcp) = (port.is_bridge_port, port.is_trunk, port.uses_dhcp);
+            Some(PodPort { device, pod, bridged, addresses, prefixes, mac, is_trunk, uses_dhcp })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)

@@ -38,10 +38,18 @@ pub enum Field {
     /// The type of an ICMP or ICMPv6 message. Check the protocol first.
     IcmpType,
     MacSource,
-    /// The EtherType of a frame, for tables of bridges.
+    /// The first byte of the destination MAC address. Its lowest bit is set for groups, broadcast included.
+    MacDestinationFirst,
+    /// The EtherType of a frame without its VLAN tag, for tables of bridges.
     EtherType,
+    /// The EtherType as it is on the wire: that of the VLAN tag, if there is one.
+    EtherTypeOnWire,
     /// The sender address of an ARP message. Check the EtherType first.
     ArpSource,
+    /// The sender hardware address of an ARP message.
+    ArpSourceMac,
+    /// The target address of a neighbour solicitation or advertisement. Check the ICMPv6 type first.
+    NeighbourTarget,
     CtState,
     CtStatus,
     /// The type of the source in the routing table: local, unicast …
@@ -80,10 +88,13 @@ impl Field {
     fn length(self) -> u32 {
         match self {
             Field::Family | Field::Protocol | Field::IcmpType | Field::TcpFlags => 1,
-            Field::PortSource | Field::PortDestination | Field::EtherType | Field::VxlanEtherType => 2,
-            Field::MacSource => 6,
+            Field::MacDestinationFirst => 1,
+            Field::PortSource | Field::PortDestination => 2,
+            Field::EtherType | Field::EtherTypeOnWire | Field::VxlanEtherType => 2,
+            Field::MacSource | Field::ArpSourceMac => 6,
             Field::InterfaceIn | Field::InterfaceOut => 16,
-            Field::Ip6Source | Field::Ip6Destination | Field::VxlanIp6Source => 16,
+            Field::Ip6Source | Field::Ip6Destination => 16,
+            Field::VxlanIp6Source | Field::NeighbourTarget => 16,
             _ => 4,
         }
     }
@@ -105,9 +116,14 @@ impl Field {
             Field::TcpFlags => payload(Header::Transport, 13),
             Field::IcmpType => payload(Header::Transport, 0),
             Field::MacSource => payload(Header::Link, 6),
+            Field::MacDestinationFirst => payload(Header::Link, 0),
+            Field::EtherTypeOnWire => payload(Header::Link, 12),
             Field::EtherType => Expr::Meta(Meta::EtherType, to),
             // After types, lengths, operation and the sender's hardware address.
             Field::ArpSource => payload(Header::Network, 14),
+            Field::ArpSourceMac => payload(Header::Network, 8),
+            // After type, code, checksum and flags.
+            Field::NeighbourTarget => payload(Header::Transport, 8),
             Field::CtState => Expr::Ct(Ct::State, to),
             Field::CtStatus => Expr::Ct(Ct::Status, to),
             Field::TypeOfSource => Expr::FibType(Fib::Source, to),
@@ -163,6 +179,11 @@ impl Rule {
     /// If the field has this value.
     pub fn is(self, field: Field, value: &[u8]) -> Rule {
         self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: false, value: value.to_vec() })
+    }
+
+    /// If the field has another value.
+    pub fn is_not(self, field: Field, value: &[u8]) -> Rule {
+        self.expr(field.load(0)).expr(Expr::Cmp { from: 0, inverted: true, value: value.to_vec() })
     }
 
     /// If the field is between two values, both included.

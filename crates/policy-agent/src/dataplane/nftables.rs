@@ -4,6 +4,7 @@
 //! the modules it calls) make the model; `steps` turns the difference of both into transactions.
 
 mod base_chains;
+mod bridge_table;
 mod closed_connections;
 pub(super) mod drop_chains;
 mod family;
@@ -88,14 +89,14 @@ impl Nftables {
         let built = PolicyTable::build(program, input, &self.reasons, self.previous.as_ref());
         let mut desired = vec![built.desired.clone()];
         self.previous = Some(built);
-        self.commit(&mut desired, input).map_err(Error::while_applying)
-    }
-
-    fn commit(&mut self, desired: &mut Vec<Arc<DesiredTable>>, input: &NodeInput) -> Result<Change> {
         // A node that never had bridged pods needs no bridge table.
         if input.ports.iter().any(|port| port.bridged) || nft::has_table(&mut self.socket, &BRIDGE_TABLE)? {
-            desired.push(Arc::new(source_check::bridge_table(input)));
+            desired.push(Arc::new(bridge_table::build(program, input)));
         }
+        self.commit(&mut desired).map_err(Error::while_applying)
+    }
+
+    fn commit(&mut self, desired: &mut Vec<Arc<DesiredTable>>) -> Result<Change> {
         for _ in 0..ATTEMPTS {
             let generation = nft::generation(&mut self.socket)?;
             let (mut steps, mut change) = (Steps::default(), Change::default());

@@ -35,4 +35,8 @@ pub struct PodPort {
     pub prefixes: Vec<IpNet>,
     /// The pod's MAC address. On a bridge it is the only source MAC that the pod may use.
     pub mac: Option<[u8; 6]>,
+    /// Whether the network's config makes the bridge port a VLAN trunk: the pod may send any frames.
+    pub is_trunk: bool,
+    /// Whether the pod's addresses come from DHCP.
+    pub uses_dhcp: bool,
 }

@@ -179,9 +179,13 @@ impl Endpoint {
 
     /// Starts a program in the namespace, with a pipe for its output.
     pub fn start(&self, program: &str, args: &[&str]) -> Child {
+        self.start_with_input(program, args, Stdio::null())
+    }
+
+    pub fn start_with_input(&self, program: &str, args: &[&str], input: Stdio) -> Child {
         let pid = self.process.id().to_string();
         let mut command = Command::new("nsenter");
-        command.args(["-t", &pid, "-n", program]).args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(["-t", &pid, "-n", program]).args(args).stdin(input).stdout(Stdio::piped());
         command.spawn().expect("nsenter runs")
     }
 

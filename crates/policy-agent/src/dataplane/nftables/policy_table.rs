@@ -54,7 +54,7 @@ impl PolicyTable {
             closed_connections::build(&mut builder.table);
         }
         drop_chains::build(&mut builder.table, input, reasons);
-        // Bridge ports are checked in the bridge table, see `source_check::bridge_table`.
+        // Bridge ports are checked in the bridge table, see `bridge_table`.
         source_check::build_routed(&mut builder.table, input);
         // Maps that lead from further source networks of pods to the chains of these pods.
         granted_prefixes::build(&mut builder.table, program, input);

@@ -1,8 +1,8 @@
-//! Source address checks: a pod may use its own addresses, the prefixes granted to it, and no other source address.
+//! Checks of what pods send: a pod may use its own addresses, the prefixes granted to it, and no other source address.
 //! Policies identify pods by their addresses.
 //!
-//! Packets of routed pods are checked in the policy table. Packets of bridge ports must be checked by port, which only
-//! a table of the family bridge sees; there ARP and the source MAC are checked too.
+//! Packets of routed pods are checked here, in the policy table. Packets of bridge ports are checked in the
+//! [bridge table](super::bridge_table), which sees the ports, ARP and MAC addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -12,91 +12,95 @@ use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, Rule, Type, Va
 use super::drop_chains::{build_spoofed, SPOOFED};
 use super::family::NftFamily;
 use super::model::{DesiredTable, SetKind};
-use super::names::BRIDGE_TABLE;
 use super::{granted_prefixes, intervals};
 use crate::dataplane::node_input::{NodeInput, PodPort};
 
 /// Before conntrack: a spoofed packet must not count as part of another pod's connection.
-const PREROUTING: Base = Base::new(ChainKind::Filter, Hook::Prerouting, -300);
-const CHAIN: &str = "from_pods";
+pub(super) const PREROUTING: Base = Base::new(ChainKind::Filter, Hook::Prerouting, -300);
+pub(super) const CHAIN: &str = "from_pods";
 /// The devices whose packets are checked.
-const PORTS: &str = "ports";
+pub(super) const PORTS: &str = "ports";
 /// Device and own address.
-const SOURCES: &str = "sources";
+pub(super) const SOURCES: &str = "sources";
 /// Device and granted prefix. The set exists only if a pod has a prefix.
 const PREFIXES: &str = "prefixes";
-/// Device and MAC address.
-const MACS: &str = "macs";
 
-const ARP: [u8; 2] = [0x08, 0x06]; // ETH_P_ARP, linux/if_ether.h
-const IPV4: [u8; 2] = [0x08, 0x00];
-const IPV6: [u8; 2] = [0x86, 0xdd];
 /// `fe80::/10`.
-const LINK_LOCAL: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0));
-const LINK_LOCAL_BITS: u8 = 10;
-const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
+pub(super) const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
+pub(super) const LINK_LOCAL_BITS: u8 = 10;
+pub(super) const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
 const UDP: u8 = 17; // IPPROTO_UDP
-const DHCPV6_CLIENT: [u8; 2] = 546u16.to_be_bytes();
-const DHCPV6_SERVER: [u8; 2] = 547u16.to_be_bytes();
+                    // Types of ICMPv6 messages: RFC 4861 and RFC 2710, RFC 3810.
+const MULTICAST_REPORT: u8 = 131;
+const MULTICAST_DONE: u8 = 132;
+pub(super) const ROUTER_SOLICITATION: u8 = 133;
+pub(super) const ROUTER_ADVERTISEMENT: u8 = 134;
+pub(super) const NEIGHBOUR_SOLICITATION: u8 = 135;
+pub(super) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+pub(super) const REDIRECT: u8 = 137;
+const MULTICAST_REPORT_V2: u8 = 143;
 
 /// The checks for routed pods, in the policy table.
 pub(super) fn build_routed(table: &mut DesiredTable, input: &NodeInput) {
     let ports: Vec<&PodPort> = input.ports.iter().filter(|port| !port.bridged).collect();
-    let mut rules = Vec::new();
+    let of_family = |family: IpFamily| from_ports(Rule::new().family(family.packet_family()));
+    let mut rules = without_own_address(&|| of_family(IpFamily::V6));
     for family in IpFamily::ALL {
-        let rule = Rule::new().family(family.packet_family());
-        // No router forwards link-local addresses: a routed pod reaches only its node with them.
-        if family.is_v6() {
-            rules.push(from_link_local(rule.clone()).accept());
-        }
-        rules.push(not_allowed(from_ports(rule), family.source(), family, &ports).goto(SPOOFED));
+        rules.push(not_allowed(of_family(family), family.source(), family, &ports).goto(SPOOFED));
     }
+    // A pod uses its link-local address only to be found: its node could be reached with it past the policies.
+    for kind in [NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT, ROUTER_SOLICITATION] {
+        rules.push(icmpv6(of_family(IpFamily::V6), kind).accept());
+    }
+    rules.push(from_link_local(of_family(IpFamily::V6)).goto(SPOOFED));
     build_spoofed(table, &ports, input);
-    add_sets_and_chain(table, &ports, rules);
+    add_sets(table, &ports);
+    table.add_base_chain(CHAIN, PREROUTING, rules);
 }
 
-/// The table for bridge ports.
-pub(super) fn bridge_table(input: &NodeInput) -> DesiredTable {
-    let mut table = DesiredTable::empty(BRIDGE_TABLE);
-    let ports: Vec<&PodPort> = input.ports.iter().filter(|port| port.bridged).collect();
-    let with_mac = ports.iter().filter_map(|port| Some((port, port.mac?)));
-    let keys = with_mac.map(|(port, mac)| Element::key(Value::ifname(&port.device).and_mac(mac)));
-    table.add_set(MACS.into(), SetKind::Keys(vec![Type::IfName, Type::Mac]), keys.collect());
-    let of_type = |ether_type: &[u8]| from_ports(Rule::new().is(Field::EtherType, ether_type));
-    let (v4, v6) = (IpFamily::V4, IpFamily::V6);
-    let wrong_mac = from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn, Field::MacSource], MACS);
-    let mut rules = vec![wrong_mac.goto(SPOOFED)];
-    // A pod uses a granted address in ARP requests too.
-    rules.push(not_allowed(of_type(&ARP), Field::ArpSource, v4, &ports).goto(SPOOFED));
-    rules.push(not_allowed(of_type(&IPV4), v4.source(), v4, &ports).goto(SPOOFED));
-    rules.extend(link_local_on_bridge());
-    rules.push(not_allowed(of_type(&IPV6), v6.source(), v6, &ports).goto(SPOOFED));
-    build_spoofed(&mut table, &ports, input);
-    add_sets_and_chain(&mut table, &ports, rules);
-    table
+/// The packets that a pod may send with an address that is not its own: from the unspecified address the search for
+/// a duplicate of its address, and from any link-local address requests to routers and group memberships. A pod may
+/// have another link-local address than the one that follows from its MAC address.
+pub(super) fn without_own_address(rule: &dyn Fn() -> Rule) -> Vec<Rule> {
+    let message = |kind: u8| icmpv6(rule(), kind);
+    let from = |rule: Rule, ip: Ipv6Addr, bits| rule.prefix(IpFamily::V6.source(), ip.into(), bits, true);
+    let mut rules = Vec::new();
+    for (kind, any_link_local) in [
+        (NEIGHBOUR_SOLICITATION, false),
+        (ROUTER_SOLICITATION, false),
+        (MULTICAST_REPORT, true),
+        (MULTICAST_DONE, true),
+        (MULTICAST_REPORT_V2, true),
+    ] {
+        rules.push(from(message(kind), Ipv6Addr::UNSPECIFIED, 128).accept());
+        if any_link_local {
+            rules.push(from(message(kind), LINK_LOCAL, LINK_LOCAL_BITS).accept());
+        }
+    }
+    rules
 }
 
-/// A pod needs its link-local address for neighbour and router discovery and multicast groups (ICMPv6 130 to 137, 143)
-/// and for DHCPv6. Any other use on a bridge would bypass the policies, which identify pods by their global addresses.
-fn link_local_on_bridge() -> Vec<Rule> {
-    let sent = || from_link_local(Rule::new().is(Field::EtherType, &IPV6));
-    let message = |first, last| {
-        sent().is(Field::Protocol, &[ICMPV6]).between(Field::IcmpType, &[first], &[last]).accept()
-    };
-    let client = sent().is(Field::Protocol, &[UDP]).is(Field::PortSource, &DHCPV6_CLIENT);
-    vec![message(130, 137), message(143, 143), client.is(Field::PortDestination, &DHCPV6_SERVER).accept()]
+/// Matches an ICMPv6 message.
+pub(super) fn icmpv6(rule: Rule, kind: u8) -> Rule {
+    rule.is(Field::Protocol, &[ICMPV6]).is(Field::IcmpType, &[kind])
 }
 
-fn from_ports(rule: Rule) -> Rule {
+/// Matches UDP from one port to another.
+pub(super) fn udp(rule: Rule, from: u16, to: u16) -> Rule {
+    let rule = rule.is(Field::Protocol, &[UDP]).is(Field::PortSource, &from.to_be_bytes());
+    rule.is(Field::PortDestination, &to.to_be_bytes())
+}
+
+pub(super) fn from_ports(rule: Rule) -> Rule {
     rule.in_set(&[Field::InterfaceIn], PORTS)
 }
 
-fn from_link_local(rule: Rule) -> Rule {
-    from_ports(rule).prefix(IpFamily::V6.source(), LINK_LOCAL, LINK_LOCAL_BITS, true)
+pub(super) fn from_link_local(rule: Rule) -> Rule {
+    rule.prefix(IpFamily::V6.source(), LINK_LOCAL.into(), LINK_LOCAL_BITS, true)
 }
 
 /// Matches packets in which `field` is an address that the port may not use.
-fn not_allowed(rule: Rule, field: Field, family: IpFamily, ports: &[&PodPort]) -> Rule {
+pub(super) fn not_allowed(rule: Rule, field: Field, family: IpFamily, ports: &[&PodPort]) -> Rule {
     let rule = rule.not_in_set(&[Field::InterfaceIn, field], &family.set_name(SOURCES));
     if ports.iter().any(|port| !granted_prefixes::of_port(port, family).is_empty()) {
         rule.not_in_set(&[Field::InterfaceIn, field], &family.set_name(PREFIXES))
@@ -111,16 +115,16 @@ fn prefix_elements(port: &PodPort, family: IpFamily) -> Vec<Element> {
     prefixes.into_iter().map(|(first, last)| Element::key(at(first)).up_to(at(last))).collect()
 }
 
-fn add_sets_and_chain(table: &mut DesiredTable, ports: &[&PodPort], rules: Vec<Rule>) {
+/// The sets of devices and of the addresses that may be used behind each.
+pub(super) fn add_sets(table: &mut DesiredTable, ports: &[&PodPort]) {
     let names = ports.iter().map(|port| Element::key(Value::ifname(&port.device))).collect();
     table.add_set(PORTS.into(), SetKind::Keys(vec![Type::IfName]), names);
     for family in IpFamily::ALL {
         let key = vec![Type::IfName, family.address_type()];
-        // The unspecified address is the source of duplicate address detection and of DHCP clients without an address.
         let pairs = ports.iter().flat_map(|port| {
-            let own = port.addresses.iter().copied().filter(|address| family.has(address));
-            own.chain([family.unspecified()])
-                .map(|address| Element::key(Value::ifname(&port.device).and_ip(address)))
+            let link_local = port.mac.map(link_local);
+            let own = port.addresses.iter().copied().chain(link_local).filter(|address| family.has(address));
+            own.map(|address| Element::key(Value::ifname(&port.device).and_ip(address)))
         });
         table.add_set(family.set_name(SOURCES), SetKind::Keys(key.clone()), pairs.collect());
         let prefixes: Vec<Element> = ports.iter().flat_map(|port| prefix_elements(port, family)).collect();
@@ -128,5 +132,11 @@ fn add_sets_and_chain(table: &mut DesiredTable, ports: &[&PodPort], rules: Vec<R
             table.add_set(family.set_name(PREFIXES), SetKind::RangedKeys(key), prefixes);
         }
     }
-    table.add_base_chain(CHAIN, PREROUTING, rules);
+}
+
+/// The link-local address that the kernel derives from a MAC address (RFC 4291, appendix A).
+fn link_local([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
+    let mut octets = LINK_LOCAL.octets();
+    octets[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    IpAddr::from(octets)
 }

@@ -1,0 +1,149 @@
+//! The table for pods on a bridge. Only a table of the family bridge sees the ports, so that it can check what each pod
+//! sends, ARP and MAC addresses included, and what a pod receives that is not addressed to it.
+
+use podwire_ip::IpFamily;
+use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, Rule, Type, Value};
+use podwire_policy::{Direction, Program};
+
+use super::drop_chains::{build_spoofed, SPOOFED};
+use super::family::NftFamily;
+use super::model::{DesiredTable, SetKind};
+use super::names::BRIDGE_TABLE;
+use super::source_check::{
+    add_sets, from_link_local, from_ports, icmpv6, not_allowed, udp, without_own_address, CHAIN, ICMPV6,
+    LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT,
+    ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION, SOURCES,
+};
+use crate::dataplane::node_input::{NodeInput, PodPort};
+
+/// Device and MAC address.
+const MACS: &str = "macs";
+/// The devices of pods that may send tagged frames and other protocols than IP and ARP.
+const TRUNKS: &str = "trunks";
+/// The devices of pods that use DHCP.
+const DHCP: &str = "dhcp";
+/// The devices of pods with ingress policies.
+const ISOLATED: &str = "isolated";
+
+const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, 0);
+const ARP: [u8; 2] = [0x08, 0x06]; // ETH_P_ARP, linux/if_ether.h
+const IPV4: [u8; 2] = [0x08, 0x00];
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const IGMP: u8 = 2; // IPPROTO_IGMP
+/// Server and client.
+const DHCPV4: (u16, u16) = (67, 68);
+const DHCPV6: (u16, u16) = (547, 546);
+
+pub(super) fn build(program: &Program, input: &NodeInput) -> DesiredTable {
+    let mut table = DesiredTable::empty(BRIDGE_TABLE);
+    let ports: Vec<&PodPort> = input.ports.iter().filter(|port| port.bridged).collect();
+    let with_mac = ports.iter().filter_map(|port| Some((port, port.mac?)));
+    let keys = with_mac.map(|(port, mac)| Element::key(Value::ifname(&port.device).and_mac(mac)));
+    table.add_set(MACS.into(), SetKind::Keys(vec![Type::IfName, Type::Mac]), keys.collect());
+    // A pod that is not in the program yet is isolated.
+    let is_isolated = |port: &&&PodPort| {
+        program.endpoints.get(&port.pod).is_none_or(|pod| pod.chain(Direction::Ingress).is_some())
+    };
+    let isolated: Vec<&PodPort> = ports.iter().filter(is_isolated).copied().collect();
+    let trunks: Vec<&PodPort> = ports.iter().filter(|port| port.is_trunk).copied().collect();
+    let dhcp: Vec<&PodPort> = ports.iter().filter(|port| port.uses_dhcp).copied().collect();
+    for (name, ports) in [(ISOLATED, isolated), (TRUNKS, trunks), (DHCP, dhcp)] {
+        let names = ports.iter().map(|port| Element::key(Value::ifname(&port.device)));
+        table.add_set(name.into(), SetKind::Keys(vec![Type::IfName]), names.collect());
+    }
+    add_sets(&mut table, &ports);
+    build_spoofed(&mut table, &ports, input);
+    let sent = [check_frames(), check_arp(&ports), check_ipv4(&ports), check_ipv6(&ports)];
+    table.add_base_chain(CHAIN, PREROUTING, sent.concat());
+    table.add_base_chain("to_pods", FORWARD, check_received());
+    table
+}
+
+fn of_type(ether_type: &[u8]) -> Rule {
+    from_ports(Rule::new().is(Field::EtherType, ether_type))
+}
+
+/// Each pod has its MAC address. Frames that are neither IP nor ARP, or that have a VLAN tag, would bypass the IP rules.
+fn check_frames() -> Vec<Rule> {
+    let wrong_mac = from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn, Field::MacSource], MACS);
+    let no_trunk = || from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn], TRUNKS);
+    let mut other = no_trunk();
+    for ether_type in [IPV4, IPV6, ARP] {
+        other = other.is_not(Field::EtherTypeOnWire, &ether_type);
+    }
+    vec![wrong_mac.goto(SPOOFED), other.goto(SPOOFED)]
+}
+
+/// A pod announces only its own addresses, with its own MAC address. It may ask with a granted address, and before it
+/// uses an address, with 0.0.0.0.
+fn check_arp(ports: &[&PodPort]) -> Vec<Rule> {
+    let arp = || of_type(&ARP);
+    vec![
+        arp().not_in_set(&[Field::InterfaceIn, Field::ArpSourceMac], MACS).goto(SPOOFED),
+        arp().is(Field::ArpSource, &[0; 4]).accept(),
+        not_allowed(arp(), Field::ArpSource, IpFamily::V4, ports).goto(SPOOFED),
+    ]
+}
+
+fn check_ipv4(ports: &[&PodPort]) -> Vec<Rule> {
+    let (server, client) = DHCPV4;
+    let sent = || of_type(&IPV4);
+    let request = udp(sent().in_set(&[Field::InterfaceIn], DHCP), client, server);
+    vec![
+        udp(sent(), server, client).goto(SPOOFED),
+        request.is(IpFamily::V4.source(), &[0; 4]).accept(),
+        not_allowed(sent(), IpFamily::V4.source(), IpFamily::V4, ports).goto(SPOOFED),
+    ]
+}
+
+fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
+    let (server, client) = DHCPV6;
+    let sent = || of_type(&IPV6);
+    let sources = IpFamily::V6.set_name(SOURCES);
+    // Only routers send these. A pod's duplicate address detection, and its advertisements, are about its own addresses.
+    let mut rules = vec![
+        icmpv6(sent(), ROUTER_ADVERTISEMENT).goto(SPOOFED),
+        icmpv6(sent(), REDIRECT).goto(SPOOFED),
+        udp(sent(), server, client).goto(SPOOFED),
+    ];
+    let of_another = |rule: Rule| rule.not_in_set(&[Field::InterfaceIn, Field::NeighbourTarget], &sources);
+    rules.push(of_another(icmpv6(sent(), NEIGHBOUR_ADVERTISEMENT)).goto(SPOOFED));
+    let probe = icmpv6(sent(), NEIGHBOUR_SOLICITATION).is(IpFamily::V6.source(), &[0; 16]);
+    rules.push(of_another(probe).goto(SPOOFED));
+    rules.extend(without_own_address(&sent));
+    let request = udp(sent().in_set(&[Field::InterfaceIn], DHCP), client, server);
+    rules.push(from_link_local(request).accept());
+    rules.push(not_allowed(sent(), IpFamily::V6.source(), IpFamily::V6, ports).goto(SPOOFED));
+    // With its link-local address a pod may only be found. Policies do not know this address.
+    for kind in [NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT, ROUTER_SOLICITATION] {
+        rules.push(icmpv6(sent(), kind).accept());
+    }
+    rules.push(from_link_local(sent()).goto(SPOOFED));
+    rules
+}
+
+/// What a pod with ingress policies receives from other ports although it is not addressed to one of its addresses:
+/// frames to groups and to link-local addresses. Policies are about addresses, so only what a network needs passes.
+fn check_received() -> Vec<Rule> {
+    let to_pod = |rule: Rule| rule.in_set(&[Field::InterfaceOut], ISOLATED);
+    let to_group = || to_pod(Rule::new().any_bit(Field::MacDestinationFirst, 1));
+    let (server4, client4) = DHCPV4;
+    let (server6, client6) = DHCPV6;
+    let to_link_local =
+        |rule: Rule| rule.prefix(IpFamily::V6.destination(), LINK_LOCAL.into(), LINK_LOCAL_BITS, true);
+    let v6 = || to_pod(Rule::new().is(Field::EtherType, &IPV6));
+    let discovery = |rule: Rule, first, last| {
+        rule.is(Field::Protocol, &[ICMPV6]).between(Field::IcmpType, &[first], &[last])
+    };
+    vec![
+        to_group().is(Field::EtherType, &ARP).accept(),
+        // Neighbours, routers and group memberships.
+        discovery(v6(), 130, 137).accept(),
+        discovery(v6(), 143, 143).accept(),
+        to_group().is(Field::EtherType, &IPV4).is(Field::Protocol, &[IGMP]).accept(),
+        udp(to_pod(Rule::new().is(Field::EtherType, &IPV4)), server4, client4).accept(),
+        udp(v6(), server6, client6).accept(),
+        to_group().counter().drop(),
+        to_link_local(v6()).counter().drop(),
+    ]
+}

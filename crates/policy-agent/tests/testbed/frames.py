@@ -1,0 +1,22 @@
+"""frames.py send: reads frames in hexadecimal from standard input, one a line, and sends them at eth0.
+frames.py sniff: prints the texts (`<…>`) of the frames that arrive at eth0, until `<end>`.
+"""
+
+import re
+import socket
+import sys
+
+sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
+sock.bind(("eth0", 0))
+if sys.argv[1] == "send":
+    for line in sys.stdin:
+        sock.send(bytes.fromhex(line))
+else:
+    print("ready", flush=True)
+    text = ""
+    while text != "end":
+        frame, sender = sock.recvfrom(9000)
+        found = re.search(rb"<([a-z0-9 -]*)>", frame)
+        if found and sender[2] != 4:  # PACKET_OUTGOING
+            text = found[1].decode()
+            print(text, flush=True)
