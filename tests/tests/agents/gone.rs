@@ -46,7 +46,7 @@ fn the_blocks_and_the_object_of_a_node_that_left_kubernetes_are_deleted() {
     };
     // Its agent runs. It does not write the deleted records again until Kubernetes has the node again.
     leave(&stage);
-    controller.expect(&["the object of a node that is gone is deleted", "n3"]);
+    controller.expect(&["deleted the store's object of a deleted node", "n3"]);
     for _ in 0..30 {
         assert_eq!(known(&stage), "n1 n1, n2 n2", "records of other nodes stay");
         std::thread::sleep(Duration::from_millis(100));
@@ -56,7 +56,7 @@ fn the_blocks_and_the_object_of_a_node_that_left_kubernetes_are_deleted() {
     // The machine is gone, too.
     leave(&stage);
     stage.kill_agent(3);
-    controller.expect(&["the object of a node that is gone is deleted", "n3"]);
+    controller.expect(&["deleted the store's object of a deleted node", "n3"]);
     assert_eq!(known(&stage), "n1 n1, n2 n2");
     let blocks_left = blocks::ipam(&stage, "show --blocks");
     assert!(!blocks_left.contains("n3") && blocks_left.contains("n2"), "{blocks_left}");

@@ -26,8 +26,9 @@ fn main() {
     };
     let wanted: Vec<&String> = args.iter().filter(|word| !word.starts_with('-')).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
+    // Dropped outside of `block_on`: the cluster has a runtime of its own.
+    let mut cluster = runtime.block_on(Cluster::start(&programs));
     runtime.block_on(async {
-        let mut cluster = Cluster::start(&programs).await;
         for case in cases::CASES.iter().filter(|case| chosen(case.name, &wanted)) {
             let start = Instant::now();
             cluster.clear().await;
