@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use podwire_kernel::firewall::cluster::Rules;
+use podwire_kernel::firewall::cluster::{MasqueradeScope, Rules};
 use podwire_kernel::firewall::tunnel::TunnelGuard;
 use podwire_kernel::tunnel::Driver;
 
@@ -28,9 +28,11 @@ pub(crate) fn guard(desired: &DesiredState, peers: Vec<(IpAddr, IpNet)>, rules: 
         }
     }
     for (address, network) in peers {
-        guard.peers.entry(address).or_default().push(network.trunc());
+        // The node itself answers pods with its address.
+        let networks = guard.peers.entry(address).or_insert_with(|| vec![IpNet::from(address)]);
+        networks.push(network.trunc());
     }
-    guard.pods_if_others_pass = (!rules.masquerade).then(|| rules.cluster.clone());
+    guard.pods_if_others_pass = (!masquerades_all_pods(rules)).then(|| rules.cluster.clone());
     guard
 }
 
@@ -47,4 +49,15 @@ pub(crate) fn routed_networks(desired: &DesiredState) -> Vec<(IpAddr, IpNet)> {
         Egress::Link(_) => route.via,
     };
     desired.routes.iter().filter_map(|route| Some((node(route)?, route.to))).collect()
+}
+
+/// Whether all pods reach external addresses only with the address of their node. Then no reply from outside has to find
+/// its way to a pod through another node.
+fn masquerades_all_pods(rules: &Rules) -> bool {
+    let is_masqueraded = |net: &IpNet| rules.local.iter().any(|pool| pool.contains(net));
+    rules.masquerade
+        && match rules.scope {
+            MasqueradeScope::PodCidrs => true,
+            MasqueradeScope::Pools { .. } => rules.cluster.iter().all(is_masqueraded),
+        }
 }
