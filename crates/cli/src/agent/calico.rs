@@ -30,31 +30,37 @@ pub(crate) struct Calico {
     #[command(flatten)]
     node: NodeFlags,
     /// Interface to the other nodes, by name or address; repeatable [default: of the default route].
-    #[arg(long, value_name = "NAME|IP")]
+    #[arg(long, help_heading = "Interface", value_name = "NAME|IP")]
     iface: Vec<String>,
     /// Interface whose name or address matches this regular expression; repeatable.
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, help_heading = "Interface", value_name = "REGEX")]
     iface_regex: Vec<String>,
     /// Interface that has the route to this address; repeatable.
-    #[arg(long, value_name = "IP")]
+    #[arg(long, help_heading = "Interface", value_name = "IP")]
     iface_can_reach: Vec<IpAddr>,
     /// MTU of the network between the nodes [default: of the interface].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, help_heading = "Interface", value_name = "BYTES")]
     mtu: Option<u32>,
     /// File for the pod MTU, which the calico plugin reads if its config has none.
-    #[arg(long, value_name = "FILE", default_value = "/var/lib/calico/mtu")]
+    #[arg(long, help_heading = "Interface", value_name = "FILE", default_value = "/var/lib/calico/mtu")]
     mtu_file: PathBuf,
     /// Exchange routes by BGP, with BIRD 2 and Calico's BGPConfiguration, BGPPeer and BGPFilter.
-    #[arg(long)]
+    #[arg(long, help_heading = "BGP")]
     bgp: bool,
     /// The BIRD 2 program; the agent starts it if it does not run.
-    #[arg(long, value_name = "PROGRAM", default_value = "bird", requires = "bgp")]
+    #[arg(long, help_heading = "BGP", value_name = "PROGRAM", default_value = "bird", requires = "bgp")]
     bird: PathBuf,
     /// Directory of BIRD's config and control socket.
-    #[arg(long, value_name = "DIR", default_value = "/run/podwire/bird", requires = "bgp")]
+    #[arg(
+        long,
+        help_heading = "BGP",
+        value_name = "DIR",
+        default_value = "/run/podwire/bird",
+        requires = "bgp"
+    )]
     bird_dir: PathBuf,
     /// Directory of mounted Secrets with BGP passwords: key KEY of secret NAME is DIR/NAME/KEY.
-    #[arg(long, value_name = "DIR", requires = "bgp")]
+    #[arg(long, help_heading = "BGP", value_name = "DIR", requires = "bgp")]
     bgp_passwords: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyFlags,
@@ -62,10 +68,10 @@ pub(crate) struct Calico {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
     /// Address for /healthz, /readyz, /status and /metrics.
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    #[arg(long, help_heading = "Health", value_name = "IP", default_value = "127.0.0.1")]
     healthz_ip: IpAddr,
     /// Health port; 0 disables the server.
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, help_heading = "Health", value_name = "PORT", default_value_t = 0)]
     healthz_port: u16,
     /// Log format; RUST_LOG=debug logs more.
     #[arg(long, value_name = "FORMAT", default_value = "text")]

@@ -65,6 +65,7 @@ pub(crate) struct Flannel {
     /// Networks that pods may use as source addresses; written to the conflist.
     #[arg(
         long,
+        help_heading = "Policy",
         value_name = "NETWORK,NETWORK",
         env = "PODWIRE_POLICY_ALLOWED_SOURCE_PREFIXES",
         hide_env = true
@@ -90,10 +91,24 @@ pub(crate) struct Flannel {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
     /// Address for /healthz, /readyz, /status and /metrics.
-    #[arg(long, value_name = "IP", env = "FLANNELD_HEALTHZ_IP", default_value = "0.0.0.0", hide_env = true)]
+    #[arg(
+        long,
+        help_heading = "Health",
+        value_name = "IP",
+        env = "FLANNELD_HEALTHZ_IP",
+        default_value = "0.0.0.0",
+        hide_env = true
+    )]
     healthz_ip: IpAddr,
     /// Health port; 0 disables the server.
-    #[arg(long, value_name = "PORT", env = "FLANNELD_HEALTHZ_PORT", default_value_t = 0, hide_env = true)]
+    #[arg(
+        long,
+        help_heading = "Health",
+        value_name = "PORT",
+        env = "FLANNELD_HEALTHZ_PORT",
+        default_value_t = 0,
+        hide_env = true
+    )]
     healthz_port: u16,
     /// Remove Podwire's rules and marks, leave routes and devices to flanneld, and exit.
     #[arg(long)]

@@ -7,10 +7,10 @@ use podwire_policy_agent::Source;
 #[derive(Debug, Args)]
 pub(super) struct PolicyFlags {
     /// Enforce network policies from this source: kubernetes, or files:DIR with YAML or JSON files.
-    #[arg(long, value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
+    #[arg(long, help_heading = "Policy", value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
     policy: Option<String>,
     /// Close established connections that a changed policy denies.
-    #[arg(long, env = "PODWIRE_POLICY_CUT", hide_env = true, requires = "policy")]
+    #[arg(long, help_heading = "Policy", env = "PODWIRE_POLICY_CUT", hide_env = true, requires = "policy")]
     pub(super) policy_cut: bool,
 }
 
