@@ -32,7 +32,8 @@ pub(crate) fn guard(desired: &DesiredState, peers: Vec<(IpAddr, IpNet)>, rules: 
         let networks = guard.peers.entry(address).or_insert_with(|| vec![IpNet::from(address)]);
         networks.push(network.trunc());
     }
-    guard.pods_if_others_pass = (!masquerades_all_pods(rules)).then(|| rules.cluster.clone());
+    guard.pod_networks = rules.cluster.clone();
+    guard.allow_outside_sources = !masquerades_all_pods(rules);
     guard
 }
 

@@ -1,9 +1,10 @@
-//! The guard of the tunnels between nodes. VXLAN and IPIP do not authenticate: without a guard, whoever reaches the
-//! node's tunnel port can send a packet with any inner source, past every policy. So the node unwraps a packet only if
+//! The guard of the tunnels between nodes. VXLAN and IPIP do not authenticate: without a guard, every host that reaches
+//! the node's tunnel port can send a packet with any inner source, past every policy. So the node unwraps a packet only
+//! if
 //!
 //! - it is addressed to the address of this node that peers use,
 //! - it comes from the address of a peer, and from the device that leads to this peer, so not from a pod, and
-//! - its inner source is in the peer's pod networks.
+//! - its inner source is in the peer's networks.
 //!
 //! A pod could also send to another node's tunnel, with the address of this node if it is masqueraded. So this node
 //! forwards no packet to the tunnel of a peer. WireGuard needs no guard: it authenticates packets, and its allowed IPs
@@ -41,11 +42,13 @@ pub struct TunnelGuard {
     pub has_ipip: bool,
     /// The addresses of this node that the tunnels use.
     pub local: BTreeSet<IpAddr>,
-    /// The addresses of peers, each with its pod networks.
+    /// The addresses of peers, each with the networks from which it may send.
     pub peers: BTreeMap<IpAddr, Vec<IpNet>>,
-    /// The pod networks of the cluster, if an inner source outside of them passes: without masquerading, peers forward
-    /// external packets unchanged.
-    pub pods_if_others_pass: Option<Vec<IpNet>>,
+    /// The pod networks of the cluster.
+    pub pod_networks: Vec<IpNet>,
+    /// Whether an inner source outside the pod networks passes: without masquerading, peers forward external packets
+    /// unchanged.
+    pub allow_outside_sources: bool,
 }
 
 /// The names of the IPv4 or the IPv6 sets, and the fields that they are looked up by.
@@ -155,8 +158,7 @@ impl TunnelGuard {
             contents.push((part.local, self.local.iter().filter(has_family).map(address).collect()));
             contents.push((part.peers, self.peers.keys().filter(has_family).map(address).collect()));
             contents.push((part.sources, self.sources(part.ip)));
-            let pods = self.pods_if_others_pass.iter().flatten();
-            let pods = pods.filter(|net| IpFamily::of_net(**net) == part.ip);
+            let pods = self.pod_networks.iter().filter(|net| IpFamily::of_net(**net) == part.ip);
             contents.push((part.pods, ranges::of(pods)));
         }
         contents
@@ -208,7 +210,7 @@ impl TunnelGuard {
         let carries = || part.rule().is(Field::VxlanEtherType, &part.ether_type);
         let mut rules = part.outer_rules();
         rules.push(carries().in_set(&[part.source, part.vxlan_source], part.sources).accept());
-        if self.pods_if_others_pass.is_some() {
+        if self.allow_outside_sources {
             rules.push(carries().not_in_set(&[part.vxlan_source], part.pods).accept());
         }
         rules
@@ -217,7 +219,7 @@ impl TunnelGuard {
     fn ipip_rules(&self, part: &FamilyPart) -> Vec<Rule> {
         let mut rules = part.outer_rules();
         rules.push(Rule::new().in_set(&[part.source, Field::IpipSource], part.sources).accept());
-        if self.pods_if_others_pass.is_some() {
+        if self.allow_outside_sources {
             rules.push(Rule::new().not_in_set(&[Field::IpipSource], part.pods).accept());
         }
         rules.push(Rule::new().counter().drop());

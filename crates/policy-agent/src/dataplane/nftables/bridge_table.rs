@@ -10,9 +10,9 @@ use super::family::NftFamily;
 use super::model::{DesiredTable, SetKind};
 use super::names::BRIDGE_TABLE;
 use super::source_check::{
-    add_sets, from_link_local, from_ports, icmpv6, not_allowed, udp, without_own_address, CHAIN, ICMPV6,
-    LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT,
-    ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION, SOURCES,
+    add_sets, from_link_local, from_own_link_local, from_ports, icmpv6, not_allowed, udp,
+    without_own_address, CHAIN, ICMPV6, LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT,
+    NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT, ROUTER_ADVERTISEMENT, SOURCES,
 };
 use crate::dataplane::node_input::{NodeInput, PodPort};
 
@@ -63,11 +63,10 @@ fn of_type(ether_type: &[u8]) -> Rule {
     from_ports(Rule::new().is(Field::EtherType, ether_type))
 }
 
-/// Each pod has its MAC address. Frames that are neither IP nor ARP, or that have a VLAN tag, would bypass the IP rules.
+/// A pod sends only from its own MAC address. Frames that are neither IP nor ARP, or that have a VLAN tag, would bypass the IP rules.
 fn check_frames() -> Vec<Rule> {
     let wrong_mac = from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn, Field::MacSource], MACS);
-    let no_trunk = || from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn], TRUNKS);
-    let mut other = no_trunk();
+    let mut other = from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn], TRUNKS);
     for ether_type in [IPV4, IPV6, ARP] {
         other = other.is_not(Field::EtherTypeOnWire, &ether_type);
     }
@@ -114,16 +113,12 @@ fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
     let request = udp(sent().in_set(&[Field::InterfaceIn], DHCP), client, server);
     rules.push(from_link_local(request).accept());
     rules.push(not_allowed(sent(), IpFamily::V6.source(), IpFamily::V6, ports).goto(SPOOFED));
-    // With its link-local address a pod may only be found. Policies do not know this address.
-    for kind in [NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT, ROUTER_SOLICITATION] {
-        rules.push(icmpv6(sent(), kind).accept());
-    }
-    rules.push(from_link_local(sent()).goto(SPOOFED));
+    rules.extend(from_own_link_local(&sent));
     rules
 }
 
-/// What a pod with ingress policies receives from other ports although it is not addressed to one of its addresses:
-/// frames to groups and to link-local addresses. Policies are about addresses, so only what a network needs passes.
+/// Checks what a pod with ingress policies receives from other ports: frames to multicast, broadcast and link-local
+/// addresses. Policies know only the pods' own addresses, so of these frames only those that a network needs pass.
 fn check_received() -> Vec<Rule> {
     let to_pod = |rule: Rule| rule.in_set(&[Field::InterfaceOut], ISOLATED);
     let to_group = || to_pod(Rule::new().any_bit(Field::MacDestinationFirst, 1));

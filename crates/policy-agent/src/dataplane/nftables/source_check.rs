@@ -30,10 +30,11 @@ pub(super) const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 
 pub(super) const LINK_LOCAL_BITS: u8 = 10;
 pub(super) const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
 const UDP: u8 = 17; // IPPROTO_UDP
-                    // Types of ICMPv6 messages: RFC 4861 and RFC 2710, RFC 3810.
+
+// Types of ICMPv6 messages: RFC 2710, RFC 4861 and RFC 3810.
 const MULTICAST_REPORT: u8 = 131;
 const MULTICAST_DONE: u8 = 132;
-pub(super) const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_SOLICITATION: u8 = 133;
 pub(super) const ROUTER_ADVERTISEMENT: u8 = 134;
 pub(super) const NEIGHBOUR_SOLICITATION: u8 = 135;
 pub(super) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
@@ -48,19 +49,15 @@ pub(super) fn build_routed(table: &mut DesiredTable, input: &NodeInput) {
     for family in IpFamily::ALL {
         rules.push(not_allowed(of_family(family), family.source(), family, &ports).goto(SPOOFED));
     }
-    // A pod uses its link-local address only to be found: its node could be reached with it past the policies.
-    for kind in [NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT, ROUTER_SOLICITATION] {
-        rules.push(icmpv6(of_family(IpFamily::V6), kind).accept());
-    }
-    rules.push(from_link_local(of_family(IpFamily::V6)).goto(SPOOFED));
+    rules.extend(from_own_link_local(&|| of_family(IpFamily::V6)));
     build_spoofed(table, &ports, input);
     add_sets(table, &ports);
     table.add_base_chain(CHAIN, PREROUTING, rules);
 }
 
-/// The packets that a pod may send with an address that is not its own: from the unspecified address the search for
-/// a duplicate of its address, and from any link-local address requests to routers and group memberships. A pod may
-/// have another link-local address than the one that follows from its MAC address.
+/// Accepts what a pod may send from an address that is not in [`SOURCES`]: from the unspecified address duplicate address
+/// detection and router solicitations; multicast memberships also from any link-local address, because a pod may have
+/// another one than the one that follows from its MAC address.
 pub(super) fn without_own_address(rule: &dyn Fn() -> Rule) -> Vec<Rule> {
     let message = |kind: u8| icmpv6(rule(), kind);
     let from = |rule: Rule, ip: Ipv6Addr, bits| rule.prefix(IpFamily::V6.source(), ip.into(), bits, true);
@@ -78,6 +75,13 @@ pub(super) fn without_own_address(rule: &dyn Fn() -> Rule) -> Vec<Rule> {
         }
     }
     rules
+}
+
+/// With its link-local address, which policies do not know, a pod may only do neighbour discovery and look for routers.
+pub(super) fn from_own_link_local(rule: &dyn Fn() -> Rule) -> Vec<Rule> {
+    let kinds = [NEIGHBOUR_SOLICITATION, NEIGHBOUR_ADVERTISEMENT, ROUTER_SOLICITATION];
+    let accepted = kinds.into_iter().map(|kind| icmpv6(rule(), kind).accept());
+    accepted.chain([from_link_local(rule()).goto(SPOOFED)]).collect()
 }
 
 /// Matches an ICMPv6 message.
