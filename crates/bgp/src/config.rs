@@ -11,8 +11,10 @@ use ipnet::IpNet;
 use podwire_block_ipam::{key, BlockIndex, IpFamily, Node, Pool};
 use serde::de::DeserializeOwned;
 
-use crate::filter::{self, Direction, Function};
-use crate::model::{BgpProtocol, BirdConfig, Channel, FamilyTables, NextHop, Reflection, Speaker};
+use crate::filter;
+use crate::model::{
+    BgpProtocol, BirdConfig, Channel, Direction, FamilyTables, Function, NextHop, Reflection, Speaker,
+};
 use crate::names::hash;
 use crate::objects::{Configuration, Filter, Object, Peer, DEFAULT_ASN, RESTART_TIME};
 use crate::passwords::Passwords;

@@ -1,42 +1,11 @@
 //! `BGPFilter` objects in BIRD's language: a function for each family and direction that has rules.
 
-use std::fmt::{self, Display, Formatter};
-
 use ipnet::IpNet;
 use podwire_block_ipam::IpFamily;
 
+use crate::model::{Direction, Function};
 use crate::names::label;
 use crate::objects::{Filter, Rule};
-
-/// Which routes a filter sees: those that a peer sends, or those that this node sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Import,
-    Export,
-}
-
-/// A function of BIRD's language.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Function {
-    pub(crate) name: String,
-    family: IpFamily,
-    direction: Direction,
-    statements: Vec<String>,
-}
-
-impl Function {
-    pub(crate) fn is_for(&self, family: IpFamily, direction: Direction) -> bool {
-        (self.family, self.direction) == (family, direction)
-    }
-}
-
-impl Display for Function {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "function {}()\n{{", self.name)?;
-        self.statements.iter().try_for_each(|statement| writeln!(f, "  {statement}"))?;
-        writeln!(f, "}}")
-    }
-}
 
 /// The functions of a filter.
 pub(crate) fn functions(name: &str, filter: &Filter) -> Result<Vec<Function>, String> {

@@ -8,7 +8,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use ipnet::IpNet;
 use podwire_block_ipam::IpFamily;
 
-use crate::filter::Function;
 use crate::passwords::Password;
 
 /// A configuration.
@@ -20,6 +19,28 @@ pub(crate) struct BirdConfig {
     pub(crate) functions: Vec<Function>,
     pub(crate) tables: Vec<FamilyTables>,
     pub(crate) sessions: Vec<BgpProtocol>,
+}
+
+/// Which routes a filter sees: those that a peer sends, or those that this node sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Import,
+    Export,
+}
+
+/// A filter function in BIRD's language.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    pub(crate) name: String,
+    pub(crate) family: IpFamily,
+    pub(crate) direction: Direction,
+    pub(crate) statements: Vec<String>,
+}
+
+impl Function {
+    pub(crate) fn is_for(&self, family: IpFamily, direction: Direction) -> bool {
+        (self.family, self.direction) == (family, direction)
+    }
 }
 
 /// What BIRD exchanges with the kernel, for one family.
@@ -99,6 +120,14 @@ impl Display for BirdConfig {
         self.functions.iter().try_for_each(|function| write!(f, "{function}"))?;
         self.tables.iter().try_for_each(|tables| write!(f, "{tables}"))?;
         self.sessions.iter().try_for_each(|session| write!(f, "{session}"))
+    }
+}
+
+impl Display for Function {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "function {}()\n{{", self.name)?;
+        self.statements.iter().try_for_each(|statement| writeln!(f, "  {statement}"))?;
+        writeln!(f, "}}")
     }
 }
 

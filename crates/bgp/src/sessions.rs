@@ -7,7 +7,7 @@ use podwire_block_ipam::selector::Selector;
 use podwire_block_ipam::{BlockIndex, IpFamily, Node};
 use serde_json::Value;
 
-use crate::filter::Function;
+use crate::model::Function;
 use crate::names;
 use crate::objects::{Configuration, Peer};
 use crate::passwords::{Password, Passwords};
