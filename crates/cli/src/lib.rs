@@ -23,6 +23,7 @@ mod lab;
 mod log;
 mod output;
 mod paint;
+mod plugin_dirs;
 mod pod;
 mod policy;
 mod publish;
