@@ -124,7 +124,7 @@ fn a_failed_expectation_names_the_deciding_policy() {
     }
     let output = policy(&directory, "test tests/shop.yaml --json");
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
-    assert_eq!(json[0]["tests"][0]["failures"].as_array().unwrap().len(), 2);
+    assert_eq!(json["files"][0]["tests"][0]["failures"].as_array().unwrap().len(), 2);
     assert_eq!(output.code, 1);
 }
 
@@ -158,9 +158,10 @@ fn explain_names_the_rule_and_exits_by_the_verdict() {
         policy(&directory, "explain 192.0.2.1 shop/db 22/UDP -f manifests --json --pod-network 10.9.0.0/16");
     assert_eq!(output.code, 1);
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
-    assert_eq!((&json[0]["verdict"], &json[0]["port"]), (&"deny".into(), &22.into()));
-    assert_eq!(json[0]["destination"], "10.9.0.3");
-    assert_eq!(json[0]["decisions"][0]["direction"], "ingress");
+    let first = &json["connections"][0];
+    assert_eq!((&first["verdict"], &first["port"]), (&"deny".into(), &22.into()));
+    assert_eq!(first["destination"], "10.9.0.3");
+    assert_eq!(first["decisions"][0]["direction"], "ingress");
 }
 
 #[test]

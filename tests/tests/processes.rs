@@ -1,6 +1,7 @@
 //! The processes that an attachment starts, traced by strace: the runtime executes only foreign plugins, and none if
 //! all plugins are Podwire's. And the cost of starting the plugins' program.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use podwire_tests::{ours, podwire, project, Node, GO};
@@ -106,4 +107,31 @@ fn starting_a_plugin_takes_few_system_calls() {
     let trace = node.sh(&script);
     let calls = trace.lines().count();
     assert!(calls <= 30, "{calls} system calls:\n{trace}");
+}
+
+/// Panics and logs name source files: by their place in the project or in the registry, not on the machine that built them.
+#[test]
+fn no_program_contains_a_directory_of_the_build_machine() {
+    let variable = |name: &str| std::env::var(name).ok().filter(|path| !path.is_empty());
+    let home = variable("HOME").unwrap_or_else(|| "/root".into());
+    // `/root/` alone is a part of paths in /proc too.
+    let dirs: [PathBuf; 4] = [
+        project("."),
+        format!("{home}/.").into(),
+        variable("CARGO_HOME").unwrap_or_else(|| format!("{home}/.cargo")).into(),
+        variable("RUSTUP_HOME").unwrap_or_else(|| format!("{home}/.rustup")).into(),
+    ];
+    let mut found = Vec::new();
+    for program in ["dist/podwire", "dist/podwire-cni"] {
+        let bytes = std::fs::read(project(program)).expect(program);
+        let text = String::from_utf8_lossy(&bytes);
+        for dir in &dirs {
+            let dir = dir.display().to_string();
+            let at = text.find(&dir);
+            found.extend(
+                at.map(|at| format!("{program}: {}", text[at..].chars().take(120).collect::<String>())),
+            );
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }

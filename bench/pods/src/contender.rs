@@ -121,7 +121,8 @@ impl Contender for Podwire {
 
     fn run(&mut self, name: &str, port: u16) -> Result<Pod> {
         let said = self.pod(&["run", name, "--port", &format!("{port}:80")])?;
-        let address = said[0]["addresses"][0].as_str().with_context(|| format!("no address: {said}"))?;
+        let address =
+            said["pods"][0]["addresses"][0].as_str().with_context(|| format!("no address: {said}"))?;
         let address = address.split('/').next().unwrap_or(address).to_owned();
         Ok(Pod { id: name.to_owned(), address })
     }

@@ -16,6 +16,7 @@ mod watch;
 
 use clap::Subcommand;
 
+pub(crate) use list::problem_json;
 pub(crate) use namespace::{absolute, container_id};
 pub(crate) use runtime_flags::{split, RuntimeFlags};
 

@@ -8,7 +8,7 @@ mod namespace;
 mod screen;
 mod traffic;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{bail, Context, Result};
@@ -17,6 +17,7 @@ use podwire_cni_spec::{Attachment, NetworkList};
 use podwire_ip::IpFamily;
 use serde_json::json;
 
+use crate::plugin_dirs;
 use namespace::Namespace;
 use screen::Screen;
 
@@ -36,9 +37,6 @@ struct Pod {
 
 /// Runs the demo.
 pub fn run() -> Result<()> {
-    if podwire_netlink::sys::user_id() != 0 {
-        bail!("creating network namespaces needs root: sudo podwire demo");
-    }
     namespace::private_mounts().context("create private mounts")?;
     let screen = Screen::new();
     let start = Instant::now();
@@ -49,7 +47,7 @@ pub fn run() -> Result<()> {
     namespace::connect(&node, NODE_ADDRESS, &outside, OUTSIDE_ADDRESS)?;
     screen.line(&format!("node {NODE_ADDRESS} ── {OUTSIDE_ADDRESS} outside: two namespaces and a veth pair"));
 
-    let demo = Demo { runtime: runtime()?, list: network()?, node, screen };
+    let demo = Demo { runtime: runtime(), list: network()?, node, screen };
     let pods = demo.attach_all()?;
     demo.show_table(&pods);
     demo.send_traffic(&pods, &outside)?;
@@ -63,12 +61,10 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// A runtime with the plugins beside this program, else in the usual directories. Podwire's plugins run in-process.
-fn runtime() -> Result<Runtime<'static>> {
-    let beside = std::env::current_exe()?.with_file_name("cni");
-    let dirs: Vec<PathBuf> =
-        if beside.is_dir() { vec![beside] } else { vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()] };
-    Ok(Runtime::new(dirs).cache_folder("/run/podwire/demo").registry(podwire_plugins::registry()))
+/// A runtime for the demo. Podwire's plugins run in-process.
+fn runtime() -> Runtime<'static> {
+    let runtime = Runtime::new(plugin_dirs::default()).cache_folder("/run/podwire/demo");
+    runtime.registry(podwire_plugins::registry())
 }
 
 /// The network: a bridge, addresses of both families, host ports, bandwidth limits and a firewall.

@@ -1,7 +1,7 @@
 //! The failure of a command: the action, its cause and a hint. `main` prints it once.
 
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use podwire_block_ipam::store::StoreError;
@@ -30,6 +30,17 @@ impl Failure {
     /// For `map_err`: adds the action `what` that failed to an error.
     pub fn context<E: Into<Cause>>(what: impl Into<String>) -> impl FnOnce(E) -> Failure {
         move |error| Failure::new(what, error.into().0)
+    }
+
+    /// For `map_err`: the action `what` failed because `path` cannot be read.
+    pub(crate) fn reading<'a>(what: &'a str, path: &'a Path) -> impl FnOnce(std::io::Error) -> Failure + 'a {
+        let code = podwire_cni_spec::code::IO;
+        move |error| {
+            Failure::new(
+                what,
+                podwire_cni_spec::Error::new(code, format!("read {}: {error}", path.display())),
+            )
+        }
     }
 
     /// The same failure, with the output of what succeeded before it.
@@ -67,6 +78,26 @@ impl Failure {
         }
         text
     }
+}
+
+/// Prints what clap found wrong with the command line, or the help that was asked for, and returns the exit status.
+pub(crate) fn print_usage(error: &clap::Error, json: bool) -> ExitCode {
+    if json && error.use_stderr() {
+        let usage = usage_error(&error.render().to_string());
+        let _ = Failure::new("cannot read the command line", usage).print(true);
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(error.exit_code().clamp(0, 255) as u8)
+}
+
+/// clap's text as an error: the first line, and what follows as details.
+fn usage_error(text: &str) -> podwire_cni_spec::Error {
+    let mut paragraphs = text.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let first = paragraphs.next().unwrap_or_default();
+    let details: Vec<String> = paragraphs.filter(|text| !text.is_empty()).collect();
+    let msg = first.strip_prefix("error: ").unwrap_or(&first);
+    podwire_cni_spec::Error::env(msg).with_details(details.join("; "))
 }
 
 /// The cause of a failure, as a CNI error.
@@ -125,9 +156,19 @@ impl From<podwire_sandbox::Error> for Cause {
     }
 }
 
-/// Whether this process runs as root: the owner of /proc/self.
+/// Whether this process runs as root.
 fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+    podwire_netlink::sys::user_id() == 0
+}
+
+/// Fails without root. Records, ledger and other processes' namespaces are hidden from other users, so that a command which
+/// reads them would say that there are none.
+pub(crate) fn require_root(command: &str) -> Result<(), Failure> {
+    if is_root() {
+        return Ok(());
+    }
+    let error = podwire_cni_spec::Error::new(podwire_cni_spec::code::IO, "Operation not permitted");
+    Err(Failure::new(format!("cannot run {command}"), error.with_details("this needs root")))
 }
 
 #[cfg(test)]
@@ -140,6 +181,17 @@ mod tests {
         let failure = Failure::new("cannot attach blue to pods", error);
         let text = "podwire: cannot attach blue to pods\n  because: pool is full\n  hint: add a range\n";
         assert_eq!(failure.text(Paint::plain(), true), text);
+    }
+
+    #[test]
+    fn a_usage_error_has_its_parts() {
+        let text = "error: unrecognized subcommand 'ad'\n\n  tip: a similar subcommand exists: 'add'\n\n\
+                    Usage: podwire cni <COMMAND>\n\nFor more information, try '--help'.\n";
+        let error = usage_error(text);
+        assert_eq!((error.code, error.msg.as_str()), (4, "unrecognized subcommand 'ad'"));
+        let details = "tip: a similar subcommand exists: 'add'; Usage: podwire cni <COMMAND>; \
+                       For more information, try '--help'.";
+        assert_eq!(error.details, details);
     }
 
     #[test]

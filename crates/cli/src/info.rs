@@ -20,9 +20,11 @@ pub(crate) fn plugins() -> Output {
     let rows: Vec<_> = sorted.iter().map(|p| vec![p.name().to_owned(), about(p.name(), p.about())]).collect();
     let json: Vec<Value> = sorted
         .iter()
-        .map(|p| json!({ "type": p.name(), "about": about(p.name(), p.about()), "versions": p.versions() }))
+        .map(
+            |p| json!({ "type": p.name(), "about": about(p.name(), p.about()), "cniVersions": p.versions() }),
+        )
         .collect();
-    Output::new(table(&["TYPE", "DESCRIPTION"], &rows, Paint::stdout()), json.into())
+    Output::new(table(&["TYPE", "DESCRIPTION"], &rows, Paint::stdout()), json!({ "plugins": json }))
 }
 
 /// `podwire version`.

@@ -56,6 +56,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether the command reads the addresses of this node's pods.
+    pub(crate) fn reads_node(&self) -> bool {
+        matches!(self, Verb::Migrate(_) | Verb::Upgrade(_))
+    }
+
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         match self {
             Verb::Show(verb) => verb.run(),

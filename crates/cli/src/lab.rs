@@ -55,6 +55,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether the command looks at no lab.
+    pub(crate) fn only_lists_faults(&self) -> bool {
+        matches!(self, Verb::Break(broken) if broken.is_list())
+    }
+
     pub(crate) fn run(self, json: bool) -> Result<Output, Failure> {
         match self {
             Verb::Up(up) => up.run(json),

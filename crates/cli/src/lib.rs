@@ -23,6 +23,7 @@ mod lab;
 mod log;
 mod output;
 mod paint;
+mod plugin_dirs;
 mod pod;
 mod policy;
 mod publish;
@@ -103,7 +104,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     if args.get(1).is_some_and(|command| command == "pause") {
         return podwire_sandbox::pause::main();
     }
-    let podwire = Podwire::parse_from(args);
+    let podwire = match Podwire::try_parse_from(&args) {
+        Ok(podwire) => podwire,
+        Err(error) => {
+            // What follows `--` belongs to another program.
+            let json = args.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+            return failure::print_usage(&error, json);
+        }
+    };
     match podwire.command.run(podwire.json) {
         Ok(Done::Output(output)) => output.print(podwire.json),
         Ok(Done::Exit(status)) => status,
@@ -119,7 +127,23 @@ enum Done {
 }
 
 impl Command {
+    /// The name of the command, if its answer would be wrong without root.
+    fn needing_root(&self) -> Option<&'static str> {
+        match self {
+            Command::Cni(_) => Some("cni"),
+            Command::Demo => Some("demo"),
+            Command::Ipam(verb) if verb.reads_node() => Some("ipam"),
+            Command::Lab(verb) if !verb.only_lists_faults() => Some("lab"),
+            Command::Pod(_) => Some("pod"),
+            Command::Verify(_) => Some("verify"),
+            _ => None,
+        }
+    }
+
     fn run(self, json: bool) -> Result<Done, Failure> {
+        if let Some(command) = self.needing_root() {
+            failure::require_root(&format!("`podwire {command}`"))?;
+        }
         let ended = |()| Done::Exit(ExitCode::SUCCESS);
         match self {
             Command::Agent(mode) => mode.run().map(ended),

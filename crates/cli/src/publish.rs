@@ -2,7 +2,53 @@
 
 use std::net::IpAddr;
 
-use serde_json::{json, Value};
+use podwire_cni_spec::{json::get, NetworkList};
+use serde_json::{json, Map, Value};
+
+/// The capability of the plugins that publish ports.
+pub(crate) const CAPABILITY: &str = "portMappings";
+
+/// Whether a plugin of the network publishes ports.
+pub(crate) fn is_capable(list: &NetworkList) -> bool {
+    list.plugins.iter().any(|plugin| plugin.capabilities.iter().any(|name| name == CAPABILITY))
+}
+
+/// The ports that a network publishes for an attachment with these capability arguments.
+pub(crate) fn of_attachment(capabilities: &Map<String, Value>, list: &NetworkList) -> Vec<Value> {
+    let mappings = capabilities.get(CAPABILITY).and_then(Value::as_array).filter(|_| is_capable(list));
+    published(mappings.map(Vec::as_slice).unwrap_or_default())
+}
+
+/// The entries of `portMappings` that publish a port, with the same keys whoever wrote them.
+pub(crate) fn published(mappings: &[Value]) -> Vec<Value> {
+    let port = |mapping: &Value| {
+        let number = |key| get(mapping, key).and_then(Value::as_u64).filter(|number| *number > 0);
+        let text = |key| get(mapping, key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let protocol = text("protocol").unwrap_or("tcp").to_lowercase();
+        let (outside, inside) = (number("hostPort")?, number("containerPort")?);
+        let mut port = json!({ "hostPort": outside, "containerPort": inside, "protocol": protocol });
+        if let Some(address) = text("hostIP") {
+            port["hostIP"] = json!(address);
+        }
+        Some(port)
+    };
+    mappings.iter().filter_map(port).collect()
+}
+
+/// Published ports as `--publish` takes them.
+pub(crate) fn text(ports: &[Value]) -> String {
+    let one = |port: &Value| {
+        let address = match port["hostIP"].as_str() {
+            None => String::new(),
+            Some(address) if address.contains(':') => format!("[{address}]:"),
+            Some(address) => format!("{address}:"),
+        };
+        let protocol = port["protocol"].as_str().filter(|protocol| *protocol != "tcp");
+        let protocol = protocol.map(|protocol| format!("/{protocol}")).unwrap_or_default();
+        format!("{address}{}:{}{protocol}", port["hostPort"], port["containerPort"])
+    };
+    ports.iter().map(one).collect::<Vec<_>>().join(" ")
+}
 
 /// Parses `[HOST_ADDRESS:]HOST_PORT:PORT[/PROTOCOL]` into an entry of `portMappings`. An IPv6 address needs brackets.
 pub(crate) fn parse(text: &str) -> Result<Value, String> {
@@ -51,6 +97,29 @@ mod tests {
         let udp = json!({"hostPort": 53, "containerPort": 5353, "protocol": "udp", "hostIP": "127.0.0.1"});
         assert_eq!(parse("127.0.0.1:53:5353/udp"), Ok(udp));
         assert_eq!(parse("[::1]:8080:80").unwrap()["hostIP"], "::1");
+    }
+
+    #[test]
+    fn published_ports_are_printed_as_they_are_requested() {
+        for port in ["8080:80", "127.0.0.1:53:5353/udp", "[::1]:8080:80", "7:7/sctp"] {
+            assert_eq!(text(&published(&[parse(port).unwrap()])), port);
+        }
+        let foreign = json!([{"HostPort": 80, "ContainerPort": 8080, "Protocol": "TCP", "HostIP": ""},
+            {"hostPort": 0, "containerPort": 81}]);
+        assert_eq!(text(&published(foreign.as_array().unwrap())), "80:8080");
+    }
+
+    #[test]
+    fn a_network_without_the_capability_publishes_nothing() {
+        let list = |capabilities: &str| {
+            let text = format!(
+                r#"{{"cniVersion": "1.0.0", "name": "n", "plugins": [{{"type": "portmap", "capabilities": {{{capabilities}}}}}]}}"#
+            );
+            NetworkList::parse(text.as_bytes()).unwrap()
+        };
+        let given = Map::from_iter([(CAPABILITY.to_owned(), json!([parse("80:80").unwrap()]))]);
+        assert_eq!(of_attachment(&given, &list(r#""portMappings": true"#)).len(), 1);
+        assert_eq!(of_attachment(&given, &list("")), Vec::<Value>::new());
     }
 
     #[test]

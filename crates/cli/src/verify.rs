@@ -8,6 +8,7 @@ use clap::Args;
 use podwire_cni_runtime::{Cache, Record};
 use podwire_kernel::Netns;
 use podwire_verify::{Endpoint, Kind, Options, Outcome, RemoteEndpoint, Report};
+use serde::{Deserialize, Serialize};
 
 use crate::duration;
 use crate::failure::Failure;
@@ -59,6 +60,12 @@ pub(crate) struct Verify {
     cache_dir: PathBuf,
 }
 
+/// The output of --answer, and the input of --with.
+#[derive(Serialize, Deserialize)]
+struct Answer {
+    endpoints: Vec<RemoteEndpoint>,
+}
+
 impl Verify {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let failed = |error: podwire_verify::Error| {
@@ -93,7 +100,7 @@ impl Verify {
         for pod in answered.iter_mut().filter(|endpoint| endpoint.kind == Kind::Pod) {
             pod.name = format!("{}@{}", pod.name, self.name);
         }
-        let text = serde_json::to_string_pretty(&answered).unwrap_or_default();
+        let text = serde_json::to_string_pretty(&Answer { endpoints: answered }).unwrap_or_default();
         // Printed now and not at the end: the reader needs it while this node answers.
         println!("{text}");
         let wait = |source| podwire_verify::Error::System { what: "wait", source };
@@ -115,9 +122,9 @@ impl Verify {
                 Failure::new("cannot send to other nodes", error)
             };
             let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-            let endpoints: Vec<RemoteEndpoint> =
+            let answer: Answer =
                 serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
-            all.extend(endpoints);
+            all.extend(answer.endpoints);
         }
         Ok(all)
     }

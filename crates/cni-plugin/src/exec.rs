@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use podwire_cni_spec::suggestion::nearest;
 use podwire_cni_spec::{code, json};
 
 use crate::stop::Stop;
@@ -37,9 +38,21 @@ pub fn find(kind: &str, path: &[PathBuf]) -> Result<PathBuf> {
         let folders: Vec<_> = path.iter().map(|folder| folder.display().to_string()).collect();
         let text = format!("failed to find plugin {kind:?} in path [{}]", folders.join(" "));
         podwire_cni_spec::Error::new(code::INVALID_CONFIG, text)
-            .with_details("install it there, or correct CNI_PATH or the config's type")
+            .with_details(not_found_hint(kind, path))
             .into()
     })
+}
+
+/// What to do about a plugin that is not installed. Its type may be misspelt.
+fn not_found_hint(kind: &str, path: &[PathBuf]) -> String {
+    let entries = path.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+    let installed: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    match nearest(kind, installed.iter().map(String::as_str)) {
+        Some(meant) => {
+            format!("did you mean {meant:?}? Otherwise install {kind:?} there, or correct CNI_PATH")
+        }
+        None => "install it there, or correct CNI_PATH or the config's type".to_owned(),
+    }
 }
 
 impl Execution<'_> {
@@ -125,4 +138,24 @@ fn explain(stdout: &[u8], stderr: &[u8], status: &str) -> podwire_cni_spec::Erro
         }
     };
     podwire_cni_spec::Error::internal(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_type_gets_a_suggestion() {
+        let folder = std::env::temp_dir().join(format!("podwire-find-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("host-local"), "").unwrap();
+        let hint = |kind: &str| find(kind, std::slice::from_ref(&folder)).unwrap_err().to_cni().details;
+        let hints = [hint("host_local"), hint("weave")];
+        std::fs::remove_dir_all(&folder).unwrap();
+        let expected = [
+            r#"did you mean "host-local"? Otherwise install "host_local" there, or correct CNI_PATH"#,
+            "install it there, or correct CNI_PATH or the config's type",
+        ];
+        assert_eq!(hints, expected);
+    }
 }

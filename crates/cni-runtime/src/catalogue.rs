@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use podwire_cni_plugin::Command;
 use podwire_cni_spec::NetworkName;
 
+use crate::error::config_in;
 use crate::folder::{is_list, Loaded};
 use crate::invoke::{Location, Step};
 use crate::{ConfigFolder, Error, Network, Problem, Result, Runtime};
@@ -182,7 +183,10 @@ impl<'p> Catalogue<'p> {
             let error = problem.error.to_cni();
             // The problem's text begins with the file's name.
             let msg = error.msg.replace(&format!("{}: ", problem.path.display()), "");
-            Problem { path: problem.path.clone(), error: podwire_cni_spec::Error { msg, ..error }.into() }
+            let place = config_in(&problem.path);
+            let details = error.details.trim_end_matches(&*place).trim_end_matches("; ").to_owned();
+            let error = podwire_cni_spec::Error { msg, details, ..error };
+            Problem { path: problem.path.clone(), error: error.into() }
         };
         Error::NotFound {
             folder: self.folder.path().to_owned(),

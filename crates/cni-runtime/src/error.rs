@@ -24,6 +24,8 @@ pub enum Error {
         network: String,
         /// `add`, `delete`, `check`, `gc`, `status` or `version`.
         verb: &'static str,
+        /// The network's config file, if it was read from one.
+        file: Option<PathBuf>,
         /// Its error.
         source: Box<podwire_cni_plugin::Error>,
     },
@@ -108,7 +110,7 @@ impl Error {
     pub fn to_cni(&self) -> podwire_cni_spec::Error {
         let (msg, hint) = match self {
             Error::Cni(error) => (error.msg.clone(), error.details.clone()),
-            Error::Plugin { kind, network, verb, source } => {
+            Error::Plugin { kind, network, verb, source, .. } => {
                 let inner = source.to_cni();
                 (format!("{}: {}", whose(kind, network, verb), inner.msg), inner.details)
             }
@@ -123,7 +125,20 @@ impl Error {
                 (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default())
             }
         };
-        podwire_cni_spec::Error::new(self.code(), msg).with_details(hint)
+        let hints = [hint, self.config_file().map(config_in).unwrap_or_default()];
+        let hints: Vec<String> = hints.into_iter().filter(|hint| !hint.is_empty()).collect();
+        podwire_cni_spec::Error::new(self.code(), msg).with_details(hints.join("; "))
+    }
+
+    /// The file where the config is to be corrected, if that is what failed.
+    fn config_file(&self) -> Option<&Path> {
+        const OF_CONFIG: [u32; 3] =
+            [code::INVALID_CONFIG, code::UNSUPPORTED_FIELD, code::INCOMPATIBLE_VERSION];
+        match self {
+            Error::Plugin { file, .. } => file.as_deref().filter(|_| OF_CONFIG.contains(&self.code())),
+            Error::Undo { source, .. } | Error::Attached { source, .. } => source.config_file(),
+            _ => None,
+        }
     }
 
     /// For `map_err`: names the action and the path.
@@ -143,6 +158,11 @@ fn prefix(path: &Path, error: &Error) -> String {
 
 fn joined(errors: &[Error]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The last part of the hint of an error in a config.
+pub(crate) fn config_in(file: &Path) -> String {
+    format!("the config is in {}", file.display())
 }
 
 /// libcni's text, which runbooks know.
@@ -186,7 +206,8 @@ mod tests {
     fn a_plugins_code_and_hint_are_kept() {
         let source =
             Box::new(podwire_cni_spec::Error::new(11, "pool is full").with_details("add a range").into());
-        let plugin = Error::Plugin { kind: "bridge".into(), network: "pods".into(), verb: "add", source };
+        let (kind, network, file) = ("bridge".into(), "pods".into(), Some("/n/pods.conflist".into()));
+        let plugin = Error::Plugin { kind, network, verb: "add", file, source };
         assert_eq!(
             plugin.to_string(),
             r#"plugin type="bridge" name="pods" failed (add): pool is full; add a range"#
@@ -199,6 +220,19 @@ mod tests {
         };
         assert_eq!(undo.code(), 11);
         assert!(undo.to_string().ends_with("the cleanup failed too: stuck"), "{undo}");
+    }
+
+    #[test]
+    fn an_error_of_the_config_names_its_file() {
+        let hint = |details: &str| {
+            let source = podwire_cni_spec::Error::invalid_config("no such VLAN").with_details(details);
+            let (kind, network, file) = ("bridge".into(), "pods".into(), Some("/n/pods.conflist".into()));
+            Error::Plugin { kind, network, verb: "add", file, source: Box::new(source.into()) }
+                .to_cni()
+                .details
+        };
+        assert_eq!(hint(""), "the config is in /n/pods.conflist");
+        assert_eq!(hint("choose 1 to 4094"), "choose 1 to 4094; the config is in /n/pods.conflist");
     }
 
     #[test]

@@ -72,7 +72,10 @@ impl ConfigFolder {
         };
         for path in files {
             match self.read(&path) {
-                Ok(list) => loaded.networks.push(Network { path, list }),
+                Ok(list) => {
+                    let list = NetworkList { file: Some(path.clone()), ..list };
+                    loaded.networks.push(Network { path, list });
+                }
                 Err(error) => loaded.problems.push(Problem { path, error }),
             }
         }

@@ -207,6 +207,6 @@ pub(crate) fn failed<'a>(
     };
     move |source| {
         let (kind, network) = (kind.to_owned(), list.name.to_string());
-        Error::Plugin { kind, network, verb, source: Box::new(source) }
+        Error::Plugin { kind, network, verb, file: list.file.clone(), source: Box::new(source) }
     }
 }

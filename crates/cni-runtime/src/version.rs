@@ -15,7 +15,7 @@ impl Runtime<'_> {
     pub fn version_info(&self, kind: &str) -> Result<VersionInfo> {
         self.locate(kind).and_then(|location| self.ask_version(&location)).map_err(|source| {
             let (kind, network) = (kind.to_owned(), String::new());
-            Error::Plugin { kind, network, verb: "version", source: Box::new(source) }
+            Error::Plugin { kind, network, verb: "version", file: None, source: Box::new(source) }
         })
     }
 

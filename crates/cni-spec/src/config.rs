@@ -4,6 +4,8 @@ mod gc;
 mod plugin;
 mod request;
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 use serde_json::{json, Value};
 
@@ -29,6 +31,8 @@ pub struct NetworkList {
     pub plugins: Vec<PluginConfig>,
     /// The list as it was read; runtimes record it for DEL.
     pub bytes: Vec<u8>,
+    /// The file that it was read from, for messages.
+    pub file: Option<PathBuf>,
 }
 
 /// The prefix of libcni's errors, which tools and runbooks know.
@@ -67,6 +71,7 @@ impl NetworkList {
                 .map(parse)
                 .collect::<Result<_, _>>()?,
             bytes: bytes.to_vec(),
+            file: None,
         })
     }
 

@@ -40,6 +40,7 @@ pub mod config;
 pub mod error;
 pub mod json;
 pub mod name;
+pub mod suggestion;
 pub mod version;
 
 pub use args::Args;

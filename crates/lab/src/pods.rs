@@ -1,14 +1,11 @@
 //! The pods of the nodes. This program runs them on each node, with the conflist of that node.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::{Lab, PodStatus, Result};
-
-/// The usual directories of plugins.
-const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
 /// A pod of a node.
 pub(crate) struct Pod {
@@ -71,14 +68,5 @@ impl Lab {
         let full_name = format!("{}/{}", text("namespace"), text("name"));
         let name = full_name.strip_prefix("default/").unwrap_or(&full_name).to_owned();
         Pod { status: PodStatus { name, state: text("state"), ips }, full_name, netns }
-    }
-}
-
-/// The directories of plugins: beside this program, as `make build` leaves them, or the usual ones.
-pub(crate) fn plugin_dirs() -> Vec<PathBuf> {
-    let beside = std::env::current_exe().map(|own| own.with_file_name("cni")).ok();
-    match beside.filter(|dir| dir.is_dir()) {
-        Some(dir) => vec![dir],
-        None => PLUGIN_DIRS.iter().map(PathBuf::from).filter(|dir| Path::is_dir(dir)).collect(),
     }
 }

@@ -59,6 +59,7 @@ pub enum Families {
 
 /// The specification of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LabSpec {
     /// The name of the lab.
     pub name: String,

@@ -8,7 +8,7 @@ use crate::directory::LabDirectory;
 use crate::spec::ROUTER;
 use crate::state::{Stage, State};
 use crate::store::is_installed;
-use crate::{agents, pods, Error, Lab, LabSpec, Result, Store};
+use crate::{agents, Error, Lab, LabSpec, Result, Store};
 
 /// Generous, for a busy machine: agents need about a second.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -25,9 +25,6 @@ impl Lab {
         if let Some(dir) = &mut spec.policies {
             // Later commands may run in another directory.
             *dir = dir.canonicalize().map_err(FileError::at("find the policy directory", &*dir))?;
-        }
-        if spec.plugin_dirs.is_empty() {
-            spec.plugin_dirs = pods::plugin_dirs();
         }
         let mut directory = LabDirectory::ensure(&spec.name)?;
         match directory.read()? {

@@ -14,6 +14,7 @@ mod signal;
 mod socket;
 mod system;
 mod tap;
+mod terminal;
 
 pub use arena::Arena;
 pub use detached::{detach_process, detach_thread, Detached};
@@ -37,3 +38,4 @@ pub use socket::{
 };
 pub use system::{random, since_boot, user_id};
 pub use tap::{create_tap, TapFailure, TapSpec};
+pub use terminal::terminal_columns;

@@ -3,13 +3,16 @@
 use std::fmt::Write;
 
 use clap::Args;
+use podwire_cni_plugin::ledger;
+use podwire_cni_runtime::{Cache, Identity};
 use podwire_cni_spec::{Attachment, Route};
-use serde_json::json;
+use serde_json::{json, Value};
 
 use super::runtime_flags::RuntimeFlags;
 use super::target::{Publish, Target};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::publish;
 
 pub(super) const ADD_EXAMPLES: &str = "Examples:
   ip netns add blue
@@ -24,7 +27,8 @@ pub(super) const DEL_EXAMPLES: &str = "Examples:
   podwire cni del pods blue
   podwire cni del pods --container web-1       the namespace no longer exists
 
-The command is idempotent. It works without the network's config: the config of the ADD is cached.";
+The command is idempotent, and says if nothing was attached. It works without the network's config:
+the config of the ADD is cached.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Add {
@@ -54,9 +58,14 @@ impl Add {
         let identity = self.publish.add_to(identity, &list).map_err(Failure::context(&what))?;
         let attachment = self.flags.runtime().add(&list, &identity).map_err(Failure::context(&what))?;
         // Early CNI versions require addresses in a result, but a plugin may return none.
-        let json = attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
+        let mut json =
+            attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
         let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
-        Ok(Output::new(head + &describe(&attachment), json))
+        let ports = publish::of_attachment(&identity.capabilities, &list);
+        if !ports.is_empty() {
+            json["ports"] = json!(ports);
+        }
+        Ok(Output::new(head + &describe(&attachment, &ports), json))
     }
 
     /// Checks that the namespace exists. Plugins report a missing namespace in many different ways.
@@ -75,6 +84,7 @@ impl Del {
         let what = || format!("cannot detach {container} from {network}");
         let identity = self.target.existing(&self.flags.cache()).map_err(Failure::context(what()))?;
         let runtime = self.flags.runtime();
+        let was_there = is_known(network, &identity, runtime.cache());
         match self.flags.configs().find(network) {
             Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::context(what()))?,
             Err(missing) => {
@@ -86,13 +96,27 @@ impl Del {
                 }
             }
         }
-        let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": true });
-        Ok(Output::new(format!("detached {container} from {network}\n"), json))
+        let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": was_there });
+        let text = if was_there {
+            format!("detached {container} from {network}\n")
+        } else {
+            format!("nothing to detach: {ifname} of {container} is not known in {network} (its plugins ran DEL anyway)\n")
+        };
+        Ok(Output::new(text, json))
     }
 }
 
+/// Whether the runtime or a plugin has an ADD of the attachment on record.
+fn is_known(network: &str, identity: &Identity, cache: &Cache) -> bool {
+    let (container, ifname) = (identity.container.as_str(), identity.ifname.as_str());
+    let is_same = |entry: &ledger::Entry| (&*entry.container, &*entry.ifname) == (container, ifname);
+    // An unreadable record is one.
+    !matches!(cache.find(network, identity), Ok(None))
+        || ledger::read_network(network).iter().flat_map(|file| &file.entries).any(is_same)
+}
+
 /// An attachment, one short line per address, route and interface.
-fn describe(attachment: &Attachment) -> String {
+fn describe(attachment: &Attachment, ports: &[Value]) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| text += &format!("  {key:<9}{value}\n");
     for ip in &attachment.ips {
@@ -103,6 +127,9 @@ fn describe(attachment: &Attachment) -> String {
     for interface in &attachment.interfaces {
         let key = if interface.sandbox.is_empty() { "on host" } else { "in pod" };
         line(key, format!("{} {}", interface.name, interface.mac).trim_end().to_owned());
+    }
+    if !ports.is_empty() {
+        line("ports", publish::text(ports));
     }
     if !attachment.dns.nameservers.is_empty() {
         line("dns", attachment.dns.nameservers.join(" "));
@@ -134,10 +161,8 @@ mod tests {
             "ips": [{"address": "10.1.0.5/16", "gateway": "10.1.0.1", "interface": 1}],
             "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1", "priority": 7}], "dns": {"nameservers": ["1.1.1.1"]}});
         let text = "  address  10.1.0.5/16  gateway 10.1.0.1\n  route    0.0.0.0/0 via 10.1.0.1 metric 7\n  \
-                    on host  veth1\n  in pod   eth0 c2:11\n  dns      1.1.1.1\n";
-        assert_eq!(
-            describe(&Attachment::from_json(&result, podwire_cni_spec::Version::CURRENT).unwrap()),
-            text
-        );
+                    on host  veth1\n  in pod   eth0 c2:11\n  ports    8080:80\n  dns      1.1.1.1\n";
+        let attachment = Attachment::from_json(&result, podwire_cni_spec::Version::CURRENT).unwrap();
+        assert_eq!(describe(&attachment, &[publish::parse("8080:80").unwrap()]), text);
     }
 }

@@ -2,8 +2,10 @@
 
 use clap::Args;
 use podwire_audit::{Fault, Node};
+use podwire_cni_runtime::Record;
 use serde_json::{json, Value};
 
+use super::records::owner_label;
 use super::runtime_flags::RuntimeFlags;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -46,15 +48,18 @@ impl Audit {
             runtime: self.flags.runtime(),
             registry: super::runtime_flags::registry(),
         };
+        // Read before a repair removes records.
+        let records = self.flags.cache().list().records;
         let rows: Vec<Row> = node.audit().into_iter().map(|fault| self.row(fault)).collect();
+        let lines = |paint| lines(&rows, &records, paint);
         let paint = Paint::stdout();
         let open = rows.iter().filter(|row| !matches!(row.repaired, Some(Ok(())))).count();
         let text = match (rows.len(), self.fix) {
             (0, _) => "no faults: ledger, records, pools and kernel agree\n".to_owned(),
-            (all, true) => format!("{}\n{} of {all} repaired\n", lines(&rows, paint), all - open),
+            (all, true) => format!("{}\n{} of {all} repaired\n", lines(paint), all - open),
             (all, false) => {
                 let can = rows.iter().filter(|row| row.repairable).count();
-                format!("{}\n{all} faults; --fix repairs {can} of them\n", lines(&rows, paint))
+                format!("{}\n{all} faults; --fix repairs {can} of them\n", lines(paint))
             }
         };
         let json = json!({ "faults": rows.iter().map(Row::to_json).collect::<Vec<_>>() });
@@ -69,7 +74,7 @@ impl Audit {
     }
 }
 
-fn lines(rows: &[Row], paint: Paint) -> String {
+fn lines(rows: &[Row], records: &[Record], paint: Paint) -> String {
     let cells = |row: &Row| {
         let state = match &row.repaired {
             Some(Ok(())) => paint.good("repaired"),
@@ -77,7 +82,7 @@ fn lines(rows: &[Row], paint: Paint) -> String {
             None if row.repairable => "repairable".to_owned(),
             None => paint.bad("repair by hand"),
         };
-        vec![row.side.to_owned(), row.owner.clone(), state, row.what.clone()]
+        vec![row.side.to_owned(), owner_label(&row.owner, records), state, row.what.clone()]
     };
     table(&["WHERE", "OWNER", "STATE", "FAULT"], &rows.iter().map(cells).collect::<Vec<_>>(), paint)
 }

@@ -12,7 +12,7 @@ use podwire_cni_spec::{ContainerId, IfName};
 use podwire_kernel::Netns;
 use serde_json::json;
 
-use super::records::addresses;
+use super::records::{addresses, label, short};
 use super::runtime_flags::RuntimeFlags;
 use super::unrecorded::Unrecorded;
 use crate::failure::Failure;
@@ -198,24 +198,27 @@ fn stale_rows<'r>(
 /// An attachment in the output.
 struct ReportRow {
     container: String,
+    /// The container for people.
+    label: String,
     ifname: String,
     addresses: Vec<String>,
 }
 
 impl ReportRow {
     fn recorded(record: &Record) -> ReportRow {
-        let addresses = addresses(record);
-        ReportRow { container: record.container.clone(), ifname: record.ifname.clone(), addresses }
+        let (container, ifname) = (record.container.clone(), record.ifname.clone());
+        ReportRow { container, label: label(record), ifname, addresses: addresses(record) }
     }
 
     fn unrecorded(one: &Unrecorded) -> ReportRow {
-        ReportRow { container: one.container.clone(), ifname: one.ifname.clone(), addresses: Vec::new() }
+        let (container, label) = (one.container.clone(), short(&one.container).to_owned());
+        ReportRow { container, label, ifname: one.ifname.clone(), addresses: Vec::new() }
     }
 }
 
 fn report(verb: &str, key: &str, rows: &[ReportRow]) -> Output {
     let line = |row: &ReportRow| {
-        let text = format!("{verb} {} {} {}", row.container, row.ifname, row.addresses.join(" "));
+        let text = format!("{verb} {} {} {}", row.label, row.ifname, row.addresses.join(" "));
         format!("{}\n", text.trim_end())
     };
     let json = |row: &ReportRow| json!({ "container": row.container, "ifname": row.ifname, "addresses": row.addresses });

@@ -4,18 +4,20 @@ use clap::Args;
 use podwire_cni_runtime::{Network, Problem, Record};
 use serde_json::{json, Value};
 
-use super::records::addresses;
+use super::records::{addresses, label, pod_json, ports};
 use super::runtime_flags::RuntimeFlags;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
+use crate::publish;
 use crate::table::table;
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire cni list
-  podwire cni list --json | jq '.attachments[] | select(.namespaceExists | not)'
+  podwire cni list --json | jq '.attachments[] | select(.netnsExists | not)'
 
-The list contains the attachments of every runtime that uses the same cache directory.";
+The list contains the attachments of every runtime that uses the same cache directory. A container
+has the name of its pod, if the runtime passed it, else its short id; --json has all ids.";
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
@@ -75,7 +77,7 @@ fn network_json(network: &Network) -> Value {
     let capabilities: Vec<_> = network.list.plugins.iter().flat_map(|plugin| &plugin.capabilities).collect();
     json!({
         "name": network.list.name,
-        "version": network.list.version,
+        "cniVersion": network.list.version,
         "plugins": network.list.plugins.iter().map(|plugin| &plugin.kind).collect::<Vec<_>>(),
         "capabilities": capabilities,
         "file": network.path,
@@ -97,12 +99,11 @@ fn attachments(records: &[Record], paint: Paint) -> String {
             Some(_) => addresses(record).join(" "),
             None => paint.bad("not finished"),
         };
-        let (network, container, ifname) = (&record.network, &record.container, &record.ifname);
-        let names = [network.clone(), container.clone(), ifname.clone(), addresses, namespace];
-        let rest = [ends.collect::<Vec<_>>().join(" "), record.path.display().to_string()];
+        let names = [record.network.clone(), label(record), record.ifname.clone(), addresses];
+        let rest = [publish::text(&ports(record)), namespace, ends.collect::<Vec<_>>().join(" ")];
         names.into_iter().chain(rest).collect()
     };
-    let head = ["NETWORK", "CONTAINER", "INTERFACE", "ADDRESSES", "NAMESPACE", "ON HOST", "RECORD"];
+    let head = ["NETWORK", "CONTAINER", "INTERFACE", "ADDRESSES", "PORTS", "NAMESPACE", "ON HOST"];
     table(&head, &records.iter().map(row).collect::<Vec<_>>(), paint)
 }
 
@@ -113,17 +114,19 @@ fn attachment_json(record: &Record) -> Value {
     json!({
         "network": record.network,
         "container": record.container,
+        "pod": pod_json(record),
         "ifname": record.ifname,
         "addresses": addresses(record),
-        "namespace": record.netns,
-        "namespaceExists": namespace_exists(record),
+        "ports": ports(record),
+        "netns": record.netns,
+        "netnsExists": namespace_exists(record),
         "hostInterfaces": ends.collect::<Vec<_>>(),
         "finished": record.result.is_some(),
         "record": record.path,
     })
 }
 
-fn problem_json(problem: &Problem) -> Value {
+pub(crate) fn problem_json(problem: &Problem) -> Value {
     json!({ "file": problem.path, "error": problem.error.to_cni().to_json() })
 }
 

@@ -7,11 +7,10 @@ use clap::Args;
 use podwire_cni_plugin::Registry;
 use podwire_cni_runtime::{Cache, Catalogue, ConfigFolder, Runtime};
 
-use crate::duration;
+use crate::{duration, plugin_dirs};
 
 /// The parent of vendor directories: a plugin type may be in `/opt/<type>/bin`.
 const VENDORS: &str = "/opt";
-const PLUGIN_DIRS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
 /// The flags that every command with plugins has.
 #[derive(Debug, Args)]
@@ -20,7 +19,7 @@ pub(crate) struct RuntimeFlags {
     /// Directory of network configs [default: $NETCONFPATH or /etc/cni/net.d].
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
-    /// Directory of plugins; repeatable [default: $CNI_PATH, or the usual directories].
+    /// Directory of plugins; repeatable [default: $CNI_PATH, or beside this program, then the usual ones].
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
     /// Directory of the attachment records.
@@ -50,7 +49,7 @@ impl RuntimeFlags {
     pub(crate) fn runtime(&self) -> Runtime<'static> {
         let named = || std::env::var_os("CNI_PATH").map(|path| split(&path)).filter(|path| !path.is_empty());
         let path = if self.plugin_dir.is_empty() {
-            named().unwrap_or_else(|| PLUGIN_DIRS.iter().map(PathBuf::from).collect())
+            named().unwrap_or_else(plugin_dirs::default)
         } else {
             self.plugin_dir.clone()
         };

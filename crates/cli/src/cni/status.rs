@@ -64,10 +64,10 @@ impl Status {
             let why = error.as_ref().map(ToString::to_string).unwrap_or_default();
             rows.push(vec![list.name.to_string(), list.version.to_string(), state, why]);
             let error = error.map(|error| error.to_json());
-            all.push(json!({ "network": list.name, "version": list.version, "ready": error.is_none(), "error": error }));
+            all.push(json!({ "name": list.name, "cniVersion": list.version, "ready": error.is_none(), "error": error }));
         }
         let text = table(&["NETWORK", "VERSION", "STATE", ""], &rows, paint);
-        Ok(Output { text, json: all.into(), success })
+        Ok(Output { text, json: json!({ "networks": all }), success })
     }
 }
 

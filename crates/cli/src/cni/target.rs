@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use podwire_cni_runtime::{Cache, Identity};
+use podwire_cni_runtime::{Cache, Identity, Record};
 use serde_json::{json, Map, Value};
 
-use super::namespace;
+use super::{namespace, records};
 use crate::publish;
 
 /// A container and a network.
@@ -63,6 +63,9 @@ impl Target {
     /// from another runtime or from another spelling of the path.
     pub(crate) fn existing(&self, cache: &Cache) -> podwire_cni_runtime::Result<Identity> {
         let mut identity = self.identity()?;
+        if self.container.is_some() {
+            return self.of_short_id(identity, cache);
+        }
         let Some(netns) = self.netns() else { return Ok(identity) };
         let is_named = |container: &str| container == identity.container.as_str();
         let records = cache.list().records;
@@ -72,10 +75,28 @@ impl Target {
                 && record.ifname == self.ifname
                 && (here || is_named(&record.container))
         });
-        if self.container.is_none() && !candidates.clone().any(|record| is_named(&record.container)) {
+        if !candidates.clone().any(|record| is_named(&record.container)) {
             if let Some(record) = candidates.next() {
                 identity.container = podwire_cni_spec::ContainerId::parse(&record.container)?;
             }
+        }
+        Ok(identity)
+    }
+
+    /// The attachment whose container has the short id that `podwire cni list` prints, unless there is one with just this id.
+    fn of_short_id(&self, mut identity: Identity, cache: &Cache) -> podwire_cni_runtime::Result<Identity> {
+        if !matches!(cache.find(&self.network, &identity), Ok(None)) {
+            return Ok(identity);
+        }
+        let given = identity.container.as_str();
+        let is_meant = |record: &Record| {
+            (&record.network, &record.ifname) == (&self.network, &self.ifname)
+                && records::short(&record.container) == given
+        };
+        let listing = cache.list();
+        let mut meant = listing.records.iter().filter(|record| is_meant(record));
+        if let (Some(record), None) = (meant.next(), meant.next()) {
+            identity.container = podwire_cni_spec::ContainerId::parse(&record.container)?;
         }
         Ok(identity)
     }
@@ -96,11 +117,11 @@ impl Publish {
         identity: Identity,
         list: &podwire_cni_spec::NetworkList,
     ) -> Result<Identity, podwire_cni_spec::Error> {
-        const PORTS: &str = "portMappings";
+        use publish::CAPABILITY as PORTS;
         if self.publish.is_empty() {
             return Ok(identity);
         }
-        if !list.plugins.iter().any(|plugin| plugin.capabilities.iter().any(|name| name == PORTS)) {
+        if !publish::is_capable(list) {
             let text = format!(
                 "network {:?} publishes no ports: none of its plugins has the capability {PORTS}",
                 &*list.name

@@ -6,6 +6,7 @@ use std::time::Duration;
 use podwire_cni_runtime::{Catalogue, Problem, Readiness, Watch};
 use serde_json::{json, Value};
 
+use super::problem_json;
 use super::runtime_flags::RuntimeFlags;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -69,9 +70,7 @@ fn as_json(readiness: &Readiness, skipped: &[Problem]) -> Value {
         Readiness::Ready { .. } => None,
         Readiness::NotReady { reason: why, .. } => Some(why.to_json()),
     };
-    let skipped = skipped
-        .iter()
-        .map(|problem| json!({ "file": problem.path, "error": problem.error.to_cni().to_json() }));
+    let skipped = skipped.iter().map(problem_json);
     json!({
         "ready": readiness.is_ready(),
         "network": readiness.network(),

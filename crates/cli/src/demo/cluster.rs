@@ -6,6 +6,7 @@ use anyhow::{bail, Context, Result};
 use podwire_lab::{CleanupProcess, Families, Lab, LabSpec, Store};
 
 use super::screen::Screen;
+use crate::plugin_dirs;
 
 /// Generous, for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -24,7 +25,7 @@ pub(super) fn run(screen: &Screen) -> Result<()> {
         families: Families::Dual,
         cni_network: "flannel".into(),
         policies: None,
-        plugin_dirs: Vec::new(),
+        plugin_dirs: plugin_dirs::default(),
     };
     screen.title(&format!("A cluster: {spec}"));
     let mut report = |what: &str, took: Duration| screen.done(what, &format!("{:.2} s", took.as_secs_f64()));

@@ -1,7 +1,7 @@
 //! The output of the demo.
 
 use crate::paint::Paint;
-use crate::table::table;
+use crate::table::{fitted, terminal_columns};
 
 /// Prints the demo.
 pub(super) struct Screen {
@@ -27,6 +27,8 @@ impl Screen {
     }
 
     pub fn table(&self, head: &[&str], rows: &[Vec<String>]) {
-        table(head, rows, self.paint).lines().for_each(|line| self.line(line));
+        // Each line is indented by two.
+        let columns = terminal_columns().map(|columns| columns.saturating_sub(2));
+        fitted(head, rows, self.paint, columns).lines().for_each(|line| self.line(line));
     }
 }

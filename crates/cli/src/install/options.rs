@@ -179,7 +179,10 @@ fn network(
 /// The conflist that the user gives. It is installed unchanged if it is valid.
 fn given_file(file: &Path, conf_name: Option<String>) -> Result<NetworkFile, Failure> {
     let text = fs::read(file).map_err(|error| wrong(format!("read {}: {error}", file.display()), ""))?;
-    let list = NetworkList::parse(&text).map_err(Failure::context(WHAT))?;
+    let list = NetworkList::parse(&text).map_err(|error| {
+        let msg = format!("{}: {}", file.display(), error.msg);
+        Failure::new(WHAT, podwire_cni_spec::Error { msg, ..error })
+    })?;
     let own = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let name = conf_name.unwrap_or(own);
     if !name.ends_with(".conflist") {

@@ -1,5 +1,7 @@
 //! The flags that name a store of pools and blocks, and opening it.
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -96,11 +98,15 @@ impl StoreFlags {
             members if members.contains("://") => self.open_etcd(members).map_err(Failure::context(what)),
             file => {
                 let path = Path::new(file.strip_prefix("sqlite:").unwrap_or(file));
-                if !create && !path.exists() {
-                    let error =
-                        podwire_cni_spec::Error::internal(format!("{} does not exist", path.display()));
-                    let hint = "name a store with --store; `podwire ipam pool` creates a new one";
-                    return Err(Failure::new(what, error.with_details(hint)));
+                match File::open(path) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        if !create {
+                            return Err(missing(what, path));
+                        }
+                    }
+                    // SQLite's own error does not say that rights are missing. Closing the file would drop the locks of
+                    // a store in the same file; this process has none open yet.
+                    opened => drop(opened.map_err(Failure::reading(what, path))?),
                 }
                 if let Some(dir) = path.parent().filter(|_| create) {
                     // If this fails, opening the file fails and reports the error.
@@ -140,6 +146,11 @@ impl StoreFlags {
         let store = KubernetesStore::connect(self.kubeconfig().as_deref(), group);
         Ok(Box::new(store.map_err(Failure::context(what))?))
     }
+}
+
+fn missing(what: &str, path: &Path) -> Failure {
+    let error = podwire_cni_spec::Error::internal(format!("{} does not exist", path.display()));
+    Failure::new(what, error.with_details("name a store with --store; `podwire ipam pool` creates a new one"))
 }
 
 fn from_environment() -> Option<String> {

@@ -33,6 +33,11 @@ pub(crate) struct Break {
 }
 
 impl Break {
+    /// Whether it lists the faults.
+    pub(super) fn is_list(&self) -> bool {
+        self.fault.is_none()
+    }
+
     pub(super) fn run(&self) -> Result<Output, Failure> {
         let Some(fault) = self.fault else { return Ok(list()) };
         let (name, node) = (&self.lab.name, &self.node);
@@ -58,8 +63,8 @@ fn list() -> Output {
     };
     let rows: Vec<Vec<String>> = Fault::ALL.iter().map(row).collect();
     let one = |fault: &Fault| json!({ "fault": fault, "description": fault.description(), "remedy": fault.remedy() });
-    let json: Vec<Value> = Fault::ALL.iter().map(one).collect();
-    Output::new(table(&["FAULT", "DESCRIPTION", "REPAIRED BY"], &rows, Paint::stdout()), json.into())
+    let json = json!({ "faults": Fault::ALL.iter().map(one).collect::<Vec<Value>>() });
+    Output::new(table(&["FAULT", "DESCRIPTION", "REPAIRED BY"], &rows, Paint::stdout()), json)
 }
 
 pub(super) fn heal(name: &str) -> Result<Output, Failure> {

@@ -11,6 +11,7 @@ use super::status;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
+use crate::plugin_dirs;
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire lab up --nodes 2
@@ -60,7 +61,7 @@ pub(crate) struct Up {
     /// Enforce the policies in this directory, and start the pods in it.
     #[arg(long, value_name = "DIR")]
     policies: Option<PathBuf>,
-    /// Directory of plugins; repeatable [default: beside this program, or the usual ones].
+    /// Directory of plugins; repeatable [default: beside this program, then the usual ones].
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
 }
@@ -118,7 +119,10 @@ impl Up {
             },
             cni_network: self.cni_network,
             policies: self.policies,
-            plugin_dirs: self.plugin_dir,
+            plugin_dirs: match self.plugin_dir {
+                none if none.is_empty() => plugin_dirs::default(),
+                dirs => dirs,
+            },
         }
     }
 }

@@ -5,11 +5,12 @@ use podwire_sandbox::Pods;
 use serde_json::{json, Value};
 
 use super::age::{age, since};
-use super::status::{as_json, painted};
+use super::status::{as_json, painted, ports};
 use crate::cni::RuntimeFlags;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
+use crate::publish;
 use crate::table::table;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -44,12 +45,13 @@ impl List {
                 pod.name.name().to_owned(),
                 painted(pod.state, paint),
                 addresses.join(" "),
+                publish::text(&ports(pod)),
                 if host { "(host)".to_owned() } else { networks.join(" ") },
                 pod.process.map(|process| process.pid.to_string()).unwrap_or_default(),
                 pod.created.map(|created| age(since(created))).unwrap_or_default(),
             ]
         };
-        let head = ["NAMESPACE", "NAME", "STATE", "ADDRESSES", "NETWORKS", "PROCESS", "AGE"];
+        let head = ["NAMESPACE", "NAME", "STATE", "ADDRESSES", "PORTS", "NETWORKS", "PROCESS", "AGE"];
         let mut text = match pods.is_empty() {
             true => "no pods\n".to_owned(),
             false => table(&head, &pods.iter().map(row).collect::<Vec<_>>(), paint),

@@ -108,7 +108,7 @@ impl Run {
                 "warnings": started.warnings,
             }));
         }
-        conclude(Output::new(text, json.into()), &outcome.failed, "run")
+        conclude(Output::new(text, json!({ "pods": json })), &outcome.failed, "run")
     }
 
     fn multiplied(&self, pods: Vec<PodName>) -> Result<Vec<PodName>, Failure> {

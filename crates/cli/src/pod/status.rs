@@ -7,10 +7,11 @@ use serde_json::{json, Value};
 
 use super::age::{age, since};
 use super::namespace_flag::NamespaceFlag;
-use crate::cni::RuntimeFlags;
+use crate::cni::{problem_json, RuntimeFlags};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
+use crate::publish;
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire pod status                   whether the network is ready for pods
@@ -62,6 +63,10 @@ impl Status {
             let down = if interface.up { "" } else { " down" };
             line(&interface.name, format!("{}{network}{down}", addresses.join(" ")).trim_start().to_owned());
         }
+        let ports = publish::text(&ports(&status));
+        if !ports.is_empty() {
+            line("ports", ports);
+        }
         status.created.iter().for_each(|created| line("age", age(since(*created))));
         let success = status.state == State::Ready;
         Ok(Output { text, json: as_json(&status), success })
@@ -86,7 +91,7 @@ impl Status {
         text += &format!("pods: {pods}\n");
         let networks: Vec<_> =
             catalogue.networks().iter().map(|network| network.list.name.to_string()).collect();
-        let skipped: Vec<_> = catalogue.skipped().iter().map(ToString::to_string).collect();
+        let skipped: Vec<_> = catalogue.skipped().iter().map(problem_json).collect();
         let json = json!({
             "ready": readiness.is_ready(),
             "network": readiness.network(),
@@ -107,6 +112,16 @@ pub(super) fn painted(state: State, paint: Paint) -> String {
     }
 }
 
+/// The published ports of a pod. A stopped pod has none.
+pub(super) fn ports(status: &podwire_sandbox::Status) -> Vec<Value> {
+    status
+        .spec
+        .as_ref()
+        .filter(|_| status.state != State::Stopped)
+        .map(|spec| publish::published(&spec.ports))
+        .unwrap_or_default()
+}
+
 pub(super) fn as_json(status: &podwire_sandbox::Status) -> Value {
     let interface = |one: &podwire_sandbox::Interface| {
         let addresses: Vec<_> = one.addresses.iter().map(ToString::to_string).collect();
@@ -125,6 +140,7 @@ pub(super) fn as_json(status: &podwire_sandbox::Status) -> Value {
         "netns": status.netns(),
         "hostNetwork": spec.map(|spec| spec.host_network),
         "ips": status.ips(),
+        "ports": ports(status),
         "interfaces": status.interfaces.iter().map(interface).collect::<Vec<_>>(),
         "networks": status.networks.iter().map(|(network, _)| network).collect::<Vec<_>>(),
         "labels": spec.map(|spec| &spec.labels),

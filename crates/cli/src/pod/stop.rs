@@ -88,5 +88,6 @@ fn output(outcome: &Outcome<Stopped>, done: &str) -> Output {
     let json = outcome.done.iter().map(|(pod, stopped)| {
         json!({ "namespace": pod.namespace(), "name": pod.name(), done: *stopped == Stopped::Now })
     });
-    Output::new(outcome.done.iter().map(line).collect::<String>(), json.collect())
+    let json = json!({ "pods": json.collect::<Vec<_>>() });
+    Output::new(outcome.done.iter().map(line).collect::<String>(), json)
 }

@@ -70,7 +70,7 @@ impl Explain {
             .collect();
         let all: Vec<Value> =
             evaluated.iter().map(|(packet, evaluation)| to_json(&from, &to, packet, evaluation)).collect();
-        Ok(Output { text, json: all.into(), success })
+        Ok(Output { text, json: json!({ "connections": all }), success })
     }
 }
 

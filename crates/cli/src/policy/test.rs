@@ -78,7 +78,7 @@ impl Test {
             }));
         }
         text += &format!("{tables} tests, {connections} connections\n");
-        Ok(Output { text, json: json.into(), success })
+        Ok(Output { text, json: json!({ "files": json }), success })
     }
 }
 
