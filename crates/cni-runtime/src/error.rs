@@ -104,13 +104,14 @@ impl Error {
         }
     }
 
-    /// The spec's error object: code, what happened, and in its details what to do next.
+    /// The spec's error object: code, what happened, and what to do next.
     pub fn to_cni(&self) -> podwire_cni_spec::Error {
         let (msg, hint) = match self {
-            Error::Cni(error) => (error.msg.clone(), error.details.clone()),
+            Error::Cni(error) => return error.clone(),
             Error::Plugin { kind, network, verb, source } => {
                 let inner = source.to_cni();
-                (format!("{}: {}", whose(kind, network, verb), inner.msg), inner.details)
+                let msg = format!("{}: {}", whose(kind, network, verb), inner.msg);
+                return podwire_cni_spec::Error { msg, ..inner };
             }
             Error::Undo { .. } => {
                 (self.to_string(), "DEL the container, or GC the network, until it succeeds".into())
@@ -120,7 +121,7 @@ impl Error {
             Error::Foreign { .. } => (self.to_string(), "choose another container id or network name".into()),
             Error::File(error) => (self.to_string(), file_hint(&error.source)),
             Error::Several(all) => {
-                (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default())
+                (self.to_string(), all.first().map(|e| e.to_cni().advice()).unwrap_or_default())
             }
         };
         podwire_cni_spec::Error::new(self.code(), msg).with_details(hint)
