@@ -41,7 +41,8 @@ impl Plugin for Bridge {
         let mut undo = Undo::new();
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
-        let bridge = conf.bridge().ensure(&mut node).doing(|| format!("set up bridge {:?}", conf.bridge))?;
+        let bridge =
+            conf.bridge().ensure(&mut node).doing(|| format!("failed to create bridge {:?}", conf.bridge))?;
         port::require_vlan_filtering(&conf, &bridge)?;
         if policy.is_some() {
             podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;

@@ -17,8 +17,8 @@ pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachmen
 /// Fails if the IPAM plugin returned no address.
 fn require_address(lease: Attachment, kind: &str) -> Result<Attachment> {
     if lease.ips.is_empty() {
-        let text = format!("IPAM plugin {kind} returned missing IP config");
-        return Err(podwire_cni_spec::Error::internal(text).into());
+        let error = podwire_cni_spec::Error::internal("IPAM plugin returned missing IP config");
+        return Err(error.with_hint(format!("the IPAM plugin is {kind}")).into());
     }
     Ok(lease)
 }

@@ -50,7 +50,7 @@ impl Plugin for Ptp {
         check_lease(&result)?;
         let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
         let families = families(&result);
-        pod_interface::enable_forwarding(&families).doing(|| "could not enable IP forwarding".into())?;
+        pod_interface::enable_forwarding(&families).doing(|| "Could not enable IP forwarding".into())?;
 
         let pair = connect(req, &conf, Namespaces { node: &mut node, pod: &mut pod })?;
         let end = pair.host.clone();
