@@ -88,7 +88,7 @@ impl Plugin for Bridge {
                 pod_interface::announce(&mut pod, &pod_end, pair.pod_mac)?;
             }
         }
-        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
         detached::after_adding(&node);
         Ok(result)

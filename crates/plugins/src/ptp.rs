@@ -66,7 +66,7 @@ impl Plugin for Ptp {
         if conf.ip_masq {
             masquerade::add_with_undo(req, &mut node, &nets, &mut undo)?;
         }
-        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
         detached::after_adding(&node);
         Ok(result)

@@ -37,7 +37,7 @@ impl Subinterface {
         result.interfaces = vec![interface(req, &link)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
         self.configure(&mut pod, &link, &result)?;
-        result.dns = lease::choose_dns(&self.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &self.dns, std::mem::take(&mut result.dns));
         undo.keep();
         Ok(result)
     }
