@@ -218,16 +218,15 @@ fn an_address_whose_time_is_over_is_taken_away_and_asked_for_again() {
 fn without_a_server_an_add_fails_in_time_and_leaves_nothing() {
     let node = Node::new();
     node.lan();
-    let _daemon = node.dhcp_daemon("--timeout 1500ms");
+    let _daemon = node.dhcp_daemon("--resend-timeout 1500ms");
     let chain = chain(json!({}));
     let pod = node.pod("blue");
     let before = node.state(&pod);
     let failed = chain.try_add(&node, &pod).unwrap_err();
     let (code, text) = failed.error();
-    assert_eq!(
-        (code, text.as_str()),
-        (11, "error calling DHCP.Allocate: no DHCP server answered within 1.5 s")
-    );
+    assert_eq!((code, text.as_str()), (11, "error calling DHCP.Allocate: no more tries"));
+    let hint = serde_json::from_str::<Value>(&failed.stdout).expect("JSON")["hint"].to_string();
+    assert!(hint.contains("no DHCP server answered within 1.5 s"), "{hint}");
     assert_same(&before, &node.state(&pod), "after ADD");
     assert_eq!(node.sh("find /var/lib/podwire/dhcp -name '*.json'"), "");
 }
@@ -236,7 +235,7 @@ fn without_a_server_an_add_fails_in_time_and_leaves_nothing() {
 fn a_plugin_that_was_killed_leaves_no_lease() {
     let node = Node::new();
     node.lan();
-    let mut daemon = node.dhcp_daemon("--timeout 30s");
+    let mut daemon = node.dhcp_daemon("--resend-timeout 30s");
     let pod = node.pod("blue");
     node.sh(&format!(
         "ip link add v0 type veth peer name eth0 netns {} && ip link set v0 master lan0 up",
@@ -381,10 +380,16 @@ fn status_reports_whether_the_daemon_runs() {
         Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run()
     };
     let (code, text) = status(json!({"type": "dhcp"})).error();
-    assert!(code == 50 && text.starts_with("error dialing DHCP daemon: /run/cni/dhcp.sock"), "{code} {text}");
+    assert!(
+        code == 50
+            && text.starts_with(
+                "error dialing DHCP daemon: dial unix /run/cni/dhcp.sock: connect: no such file"
+            ),
+        "{code} {text}"
+    );
     let other = json!({"type": "dhcp", "daemonSocketPath": "/run/test/dhcp.sock"});
     let daemon = node.dhcp_daemon("--socket-path /run/test/dhcp.sock --pid-file /run/test/pid");
-    assert_eq!(node.sh("cat /run/test/pid"), format!("{}\n", daemon.id()));
+    assert_eq!(node.sh("cat /run/test/pid"), daemon.id().to_string());
     assert_eq!(status(other.clone()).status, 0);
     let second = node.output(&[&podwire(), "dhcp", "daemon", "--socket-path", "/run/test/two"], &[]);
     assert!(second.status == 1 && second.stderr.contains("another DHCP daemon"), "{}", second.stderr);
@@ -401,19 +406,72 @@ listener.listen()
 os.dup2(os.dup(listener.fileno()), 3)
 os.set_inheritable(3, True)
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1')
-os.execv(sys.argv[1], [sys.argv[1], 'dhcp', 'daemon'])";
+os.execv(sys.argv[1], sys.argv[1:])";
 
+/// Units start the daemon by its own program, and those for the Go plugin by the plugin's.
 #[test]
 fn a_socket_that_was_passed_on_is_used() {
+    for started_as in [vec![podwire(), "dhcp".into(), "daemon".into()], vec![plugin(), "daemon".into()]] {
+        let node = Node::new();
+        let mut command = node.command("python3");
+        command.args(["-c", ACTIVATE]).args(&started_as);
+        let mut daemon = Process::start(command);
+        daemon.expect(&["event=ready"]);
+        let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/test/activated.sock"});
+        let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "dhcp", "ipam": ipam});
+        let no_pod = Pod { name: String::new(), netns: String::new() };
+        Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run().result();
+        daemon.stop();
+        node.sh("test -S /run/test/activated.sock && ! test -e /run/cni/dhcp.sock");
+    }
+}
+
+/// The path of the plugin.
+fn plugin() -> String {
+    format!("{}/dhcp", ours())
+}
+
+/// All flags of Go's daemon, with one dash, as the units of the field have them.
+#[test]
+fn the_plugin_called_with_daemon_is_the_daemon() {
     let node = Node::new();
-    let mut command = node.command("python3");
-    command.args(["-c", ACTIVATE, &podwire()]);
+    node.lan();
+    let _server = node.dhcp_server(RANGE);
+    let flags = "daemon -pidfile=/run/test/pid -hostprefix= -socketpath /run/test/dhcp.sock -timeout 5s -resendmax=1m2s \
+                 -resendtimeout 30s -broadcast";
+    let mut command = node.command(&plugin());
+    command.args(flags.split_whitespace());
     let mut daemon = Process::start(command);
-    daemon.expect(&["event=ready"]);
-    let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/test/activated.sock"});
-    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "dhcp", "ipam": ipam});
-    let no_pod = Pod { name: String::new(), netns: String::new() };
-    Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run().result();
+    daemon.expect(&["event=ready", "/run/test/dhcp.sock"]);
+    assert_eq!(
+        node.sh("cat /run/test/pid"),
+        daemon.id().to_string(),
+        "the process is the one that was started"
+    );
+    let chain = chain(json!({"daemonSocketPath": "/run/test/dhcp.sock"}));
+    let pod = node.pod("blue");
+    let result = chain.add(&node, &pod);
+    assert!(address(&result).starts_with("10.66.0."), "{result}");
+    chain.del(&node, &pod, Some(&result));
     daemon.stop();
-    node.sh("test -S /run/test/activated.sock && ! test -e /run/cni/dhcp.sock");
+    let unknown = node.output(&[&plugin(), "daemon", "-nonsense"], &[]);
+    assert!(unknown.status == 2 && unknown.stderr.contains("--nonsense"), "{}", unknown.stderr);
+}
+
+/// A server that starts after 12 s: until then three requests were lost, and Go's daemon goes on for 208 s.
+#[test]
+fn an_add_waits_for_a_late_server() {
+    let node = Node::new();
+    node.lan();
+    let _daemon = node.dhcp_daemon("");
+    let (chain, pod) = (chain(json!({})), node.pod("blue"));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_secs(12));
+            node.dhcp_server(RANGE)
+        });
+        let result = chain.add(&node, &pod);
+        assert!(address(&result).starts_with("10.66.0."), "{result}");
+        late.join().expect("a server");
+    });
 }

@@ -355,10 +355,10 @@ fn invalid_configs_fail() {
     for (more, complaint) in [
         (json!({"vlan": 4095}), "4095"),
         (json!({"vlan": -1}), "-1"),
-        (json!({"vlanTrunk": [{"id": 5}, {"id": 0}]}), "vlanTrunk[1]"),
+        (json!({"vlanTrunk": [{"id": 5}, {"id": 0}]}), "incorrect trunk id parameter"),
         (json!({"vlanTrunk": [{"minID": 5}]}), "maxID"),
-        (json!({"vlanTrunk": [{"minID": 5, "maxID": 4}]}), "minID 5 is greater than maxID 4"),
-        (json!({"vlanTrunk": [{"minID": 5, "maxID": 4095}]}), "4095"),
+        (json!({"vlanTrunk": [{"minID": 5, "maxID": 4}]}), "minID is greater than maxID in trunk parameter"),
+        (json!({"vlanTrunk": [{"minID": 5, "maxID": 4095}]}), "incorrect trunk maxID parameter"),
         (json!({"vlanTrunk": [{}]}), "vlanTrunk[0]"),
     ] {
         let (code, msg) = refusal(&node, &pod, &fixed("10.1.0.2/24", &more));

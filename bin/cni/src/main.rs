@@ -1,10 +1,10 @@
 //! podwire-cni: all plugins in one program. The file name of the program selects the plugin. Called as `podwire pause` it is the
-//! pause process of a pod (see `podwire_sandbox::pause`).
+//! pause process of a pod (see `podwire_sandbox::pause`), and `dhcp daemon` starts the daemon of the dhcp plugin.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use podwire_plugins::PLUGINS;
+use podwire_plugins::{dhcp, PLUGINS};
 
 #[global_allocator]
 static ARENA: podwire_netlink::sys::Arena = podwire_netlink::sys::Arena::new();
@@ -15,6 +15,10 @@ fn main() -> ExitCode {
     let name = Path::new(&called).file_name().unwrap_or_default().to_string_lossy();
     if name == "podwire" && std::env::args_os().nth(1).is_some_and(|command| command == "pause") {
         return podwire_sandbox::pause::main();
+    }
+    if dhcp::daemon::is_called(&name, std::env::args_os().nth(1).as_deref()) {
+        eprintln!("dhcp daemon: {}", dhcp::daemon::execute(std::env::args_os().skip(2)));
+        return ExitCode::FAILURE;
     }
     let registry = podwire_plugins::registry();
     match registry.find(&name) {

@@ -73,9 +73,8 @@ impl Failure {
             return format!("{head} {what}: this needs root (try sudo)\n");
         }
         let mut text = format!("{head} {what}\n  because: {}\n", error.msg);
-        if !error.details.is_empty() {
-            text += &format!("  hint: {}\n", error.details);
-        }
+        let hints = [&error.details, &error.hint].into_iter().filter(|hint| !hint.is_empty());
+        hints.for_each(|hint| text += &format!("  hint: {hint}\n"));
         text
     }
 }
@@ -192,6 +191,13 @@ mod tests {
         let details = "tip: a similar subcommand exists: 'add'; Usage: podwire cni <COMMAND>; \
                        For more information, try '--help'.";
         assert_eq!(error.details, details);
+    }
+
+    #[test]
+    fn a_hint_beside_a_text_of_the_go_plugins_is_shown() {
+        let error = podwire_cni_spec::Error::new(7, "no IP ranges specified").with_hint("set ipam.subnet");
+        let text = Failure::new("cannot attach blue to pods", error).text(Paint::plain(), true);
+        assert!(text.ends_with("  because: no IP ranges specified\n  hint: set ipam.subnet\n"), "{text}");
     }
 
     #[test]

@@ -135,6 +135,9 @@ fn serve(
         podwire_cni_spec::Error::new(code::IO, format!("error reading from stdin: {error}"))
     })?;
     let config = json::parse(&stdin)?;
+    if matches!(command, Command::Add | Command::Check | Command::Status) {
+        plugin.check_text(&stdin)?;
+    }
     let req = Request::new(command, &source, config, *registry)?;
     admit(plugin, &req, own_allowed)?;
     if let Some(raw) = plugin.raw_output(&req)? {
@@ -221,8 +224,8 @@ fn allow(req: &Request<'_>) -> Result<()> {
         return Ok(());
     }
     let text = format!("config version does not allow {}", req.command.as_str());
-    let details = format!("config is {:?}", req.version.as_str());
-    Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).with_details(details).into())
+    let hint = format!("config is {:?}", req.version.as_str());
+    Err(podwire_cni_spec::Error::new(code::INCOMPATIBLE_VERSION, text).with_hint(hint).into())
 }
 
 /// A plugin that ran in the host's own namespace would change the host's network: refused before anything is changed.
@@ -232,11 +235,9 @@ fn refuse_own_namespace(req: &Request<'_>) -> Result<()> {
     if !Netns::open(path).and_then(|pod| pod.is_current()).unwrap_or(false) {
         return Ok(());
     }
-    let text = format!("plugin's netns and netns from CNI_NETNS should not be the same: {}", path.display());
-    Err(Error::Cni(
-        podwire_cni_spec::Error::new(code::INVALID_NETNS, text)
-            .with_details("CNI_NETNS is the caller's own namespace"),
-    ))
+    let text = "plugin's netns and netns from CNI_NETNS should not be the same";
+    let hint = format!("CNI_NETNS, {}, is the caller's own namespace", path.display());
+    Err(Error::Cni(podwire_cni_spec::Error::new(code::INVALID_NETNS, text).with_hint(hint)))
 }
 
 /// Writes JSON indented by four spaces, as all CNI tools do.

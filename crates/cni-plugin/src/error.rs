@@ -47,20 +47,37 @@ impl Error {
 
     /// The spec's error object: code, what happened, and what to do next.
     pub fn to_cni(&self) -> podwire_cni_spec::Error {
-        let (code, hint) = self.code_and_hint();
+        podwire_cni_spec::Error { msg: self.msg(), ..self.cause() }
+    }
+
+    /// What happened, without what to do next.
+    fn msg(&self) -> String {
         match self {
-            Error::Cni(error) => error.clone(),
-            _ => podwire_cni_spec::Error::new(code, self.to_string()).with_details(hint),
+            Error::Cni(error) => error.msg.clone(),
+            Error::Step { doing, source } => format!("{doing}: {}", source.msg()),
+            Error::Several(all) => all.iter().map(Error::msg).collect::<Vec<_>>().join("; "),
+            Error::Kernel(_) | Error::Netlink(_) => self.to_string(),
         }
     }
 
-    fn code_and_hint(&self) -> (u32, String) {
+    /// The first error, with its code and what to do next.
+    fn cause(&self) -> podwire_cni_spec::Error {
+        let of_kernel = |(code, details): (u32, String)| {
+            podwire_cni_spec::Error::new(code, String::new()).with_details(details)
+        };
         match self {
-            Error::Cni(error) => (error.code, error.details.clone()),
-            Error::Step { source, .. } => source.code_and_hint(),
-            Error::Several(all) => all.first().map_or((code::INTERNAL, String::new()), Error::code_and_hint),
-            Error::Kernel(error) => kernel_code_and_hint(error),
-            Error::Netlink(error) => (KERNEL, netlink_hint(error)),
+            Error::Cni(error) => error.clone(),
+            Error::Step { source, .. } => source.cause(),
+            Error::Several(all) => {
+                all.first().map_or_else(|| podwire_cni_spec::Error::internal(""), Error::cause)
+            }
+            Error::Kernel(podwire_kernel::Error::WrongKind { name, found, .. }) => {
+                let hint =
+                    format!("{name} is a {found}: choose another name in the config, or remove that link");
+                podwire_cni_spec::Error::invalid_config("").with_hint(hint)
+            }
+            Error::Kernel(error) => of_kernel(kernel_code_and_hint(error)),
+            Error::Netlink(error) => of_kernel((KERNEL, netlink_hint(error))),
         }
     }
 }
@@ -73,16 +90,13 @@ fn kernel_code_and_hint(error: &podwire_kernel::Error) -> (u32, String) {
             (code::INVALID_NETNS, "check that the container is running and the path is its namespace".into())
         }
         File { .. } => (code::IO, String::new()),
-        WrongKind { .. } => {
-            (code::INVALID_CONFIG, "choose another name in the config, or remove that link".into())
-        }
         PortTaken { .. } => (
             PORT_TAKEN,
             "stop that container or choose another host port; if it no longer exists, `podwire cni gc` frees the port"
                 .into(),
         ),
         Tap { .. } => (KERNEL, "check that /dev/net/tun exists and that this process may open it".into()),
-        NoNfTables | Other(_) => (code::INTERNAL, String::new()),
+        NoNfTables | WrongKind { .. } | Other(_) => (code::INTERNAL, String::new()),
     }
 }
 
@@ -122,5 +136,9 @@ mod tests {
         let cause: Result<()> = Err(podwire_cni_spec::Error::new(7, "bad subnet").into());
         let error = cause.doing(|| "allocate an address".into()).unwrap_err().to_cni();
         assert_eq!((error.code, error.msg.as_str()), (7, "allocate an address: bad subnet"));
+        let cause: Result<()> =
+            Err(podwire_cni_spec::Error::new(7, "bad").with_details("a").with_hint("b").into());
+        let error = cause.doing(|| "allocate".into()).unwrap_err().to_cni();
+        assert_eq!((error.msg.as_str(), error.advice().as_str()), ("allocate: bad", "a; b"));
     }
 }

@@ -50,11 +50,11 @@ impl<'p> Finding<'p> {
         let code = first.difference.to_cni().code;
         let texts: Vec<String> = findings.iter().map(ToString::to_string).collect();
         // The hint of a finding is closer to the cause, so it comes first.
-        let mut hints: Vec<String> = findings.iter().map(|one| one.difference.to_cni().details).collect();
+        let mut hints: Vec<String> = findings.iter().map(|one| one.difference.to_cni().advice()).collect();
         hints.push(hint.into());
         hints.retain(|hint| !hint.is_empty());
         hints.dedup();
-        Err(podwire_cni_spec::Error::new(code, texts.join("; ")).with_details(hints.join("; ")).into())
+        Err(podwire_cni_spec::Error::new(code, texts.join("; ")).with_hint(hints.join("; ")).into())
     }
 }
 
@@ -87,11 +87,11 @@ mod tests {
         assert!(Finding::report(Vec::new()).is_ok());
         let repairable = || Finding::new("eth0 is down").repaired_by(|| Ok(()));
         let error = Finding::report(vec![repairable()]).unwrap_err().to_cni();
-        assert!(error.details.contains("--repair"), "{error:?}");
+        assert!(error.hint.contains("--repair"), "{error:?}");
         let error =
             Finding::report(vec![repairable(), Finding::new("eth0 is another")]).unwrap_err().to_cni();
         assert_eq!(error.msg, "eth0 is down; eth0 is another");
-        assert!(!error.details.contains("--repair"), "{error:?}");
+        assert!(!error.hint.contains("--repair"), "{error:?}");
     }
 
     #[test]

@@ -97,6 +97,12 @@ pub trait Plugin: Sync {
         Ok(None)
     }
 
+    /// Checks the text of the config before ADD, CHECK and STATUS when the plugin is executed: the parsed config does not
+    /// show that a key is there twice.
+    fn check_text(&self, _config: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// Attaches a container, or changes the result of the previous plugin (`req.prev`).
     /// If it fails, it must leave nothing behind.
     fn add(&self, req: &Request<'_>) -> Result<Attachment>;

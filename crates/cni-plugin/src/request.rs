@@ -187,15 +187,24 @@ impl<'p> Request<'p> {
 
     /// The result of the previous plugins; an error if this plugin is the first of its chain.
     pub fn chained(&self) -> Result<&Attachment> {
-        self.prev.as_ref().ok_or_else(|| {
-            podwire_cni_spec::Error::invalid_config("must be called as chained plugin: prevResult is missing")
-                .into()
-        })
+        self.chained_or("must be called as chained plugin")
+    }
+
+    /// The result of the previous plugins, or an error with the text that the Go plugin has for its absence.
+    pub fn chained_or(&self, text: &str) -> Result<&Attachment> {
+        let hint = "prevResult is missing: put the plugin after one that creates an interface";
+        let missing = || podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into();
+        self.prev.as_ref().ok_or_else(missing)
     }
 
     /// The recorded result; an error if it is missing.
     pub fn recorded(&self) -> Result<&Attachment> {
-        let missing = || podwire_cni_spec::Error::invalid_config("Required prevResult missing").into();
+        self.recorded_or("Required prevResult missing")
+    }
+
+    /// The recorded result, or an error with the text that the Go plugin has for its absence.
+    pub fn recorded_or(&self, text: &str) -> Result<&Attachment> {
+        let missing = || podwire_cni_spec::Error::invalid_config(text).into();
         self.prev.as_ref().ok_or_else(missing)
     }
 

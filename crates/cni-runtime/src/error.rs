@@ -106,28 +106,35 @@ impl Error {
         }
     }
 
-    /// The spec's error object: code, what happened, and in its details what to do next.
+    /// The spec's error object: code, what happened, and what to do next.
     pub fn to_cni(&self) -> podwire_cni_spec::Error {
-        let (msg, hint) = match self {
-            Error::Cni(error) => (error.msg.clone(), error.details.clone()),
+        let error = match self {
+            Error::Cni(error) => error.clone(),
             Error::Plugin { kind, network, verb, source, .. } => {
                 let inner = source.to_cni();
-                (format!("{}: {}", whose(kind, network, verb), inner.msg), inner.details)
+                let msg = format!("{}: {}", whose(kind, network, verb), inner.msg);
+                podwire_cni_spec::Error { msg, ..inner }
             }
-            Error::Undo { .. } => {
-                (self.to_string(), "DEL the container, or GC the network, until it succeeds".into())
-            }
-            Error::Attached { .. } => (self.to_string(), "DEL it first".into()),
-            Error::NotFound { present, problems, .. } => (self.to_string(), nearby(present, problems)),
-            Error::Foreign { .. } => (self.to_string(), "choose another container id or network name".into()),
-            Error::File(error) => (self.to_string(), file_hint(&error.source)),
-            Error::Several(all) => {
-                (self.to_string(), all.first().map(|e| e.to_cni().details).unwrap_or_default())
-            }
+            _ => podwire_cni_spec::Error::new(self.code(), self.to_string()).with_details(self.hint()),
         };
-        let hints = [hint, self.config_file().map(config_in).unwrap_or_default()];
-        let hints: Vec<String> = hints.into_iter().filter(|hint| !hint.is_empty()).collect();
-        podwire_cni_spec::Error::new(self.code(), msg).with_details(hints.join("; "))
+        let Some(file) = self.config_file() else { return error };
+        let details = [error.details.as_str(), &config_in(file)].into_iter().filter(|text| !text.is_empty());
+        let details = details.collect::<Vec<_>>().join("; ");
+        error.with_details(details)
+    }
+
+    /// What to do next.
+    fn hint(&self) -> String {
+        match self {
+            Error::Cni(error) => error.advice(),
+            Error::Plugin { source, .. } => source.to_cni().advice(),
+            Error::Undo { .. } => "DEL the container, or GC the network, until it succeeds".into(),
+            Error::Attached { .. } => "DEL it first".into(),
+            Error::NotFound { present, problems, .. } => nearby(present, problems),
+            Error::Foreign { .. } => "choose another container id or network name".into(),
+            Error::File(error) => file_hint(&error.source),
+            Error::Several(all) => all.first().map(|error| error.to_cni().advice()).unwrap_or_default(),
+        }
     }
 
     /// The file where the config is to be corrected, if that is what failed.

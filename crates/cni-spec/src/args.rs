@@ -18,7 +18,7 @@ impl Args {
         let read = |part: &str| {
             pair(part).ok_or_else(|| {
                 Error::env(format!("ARGS: invalid pair {part:?}"))
-                    .with_details(format!("CNI_ARGS must read KEY=VALUE;KEY=VALUE but is {text:?}"))
+                    .with_hint(format!("CNI_ARGS must read KEY=VALUE;KEY=VALUE but is {text:?}"))
             })
         };
         text.split(';').map(read).collect::<Result<_, _>>().map(Args)
@@ -71,7 +71,7 @@ impl Args {
         if unknown.is_empty() {
             return Ok(());
         }
-        Err(Error::env(format!("ARGS: unknown args [{}]", unknown.join(" "))).with_details(format!(
+        Err(Error::env(format!("ARGS: unknown args [{}]", unknown.join(" "))).with_hint(format!(
             "known are {}; IgnoreUnknown=1 skips the others",
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         )))

@@ -90,7 +90,7 @@ fn entry<'v>(config: &'v Value, capability: &str) -> Result<Option<&'v Value>, E
 
 /// The ports to open, none if the runtime sent none.
 pub fn port_mappings(config: &Value) -> Result<Vec<PortMapping>, Error> {
-    read(config, "portMappings").map(Option::unwrap_or_default)
+    read(config, "portMappings").map(Option::unwrap_or_default).map_err(with_text_of_go)
 }
 
 /// The traffic limits.
@@ -140,6 +140,12 @@ pub fn dns(config: &Value) -> Result<Option<Dns>, Error> {
     }))
 }
 
+/// For a port number that is not possible, the Go plugin has a text, which does not name the key.
+fn with_text_of_go(error: Error) -> Error {
+    let Some((key, what)) = error.msg.split_once(": Invalid ") else { return error };
+    Error::invalid_config(format!("Invalid {what}")).with_hint(format!("{key} must be 1 to 65535"))
+}
+
 fn host_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     port(deserializer, "host")
 }
@@ -151,9 +157,7 @@ fn container_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::
 fn port<'de, D: Deserializer<'de>>(deserializer: D, side: &str) -> Result<u16, D::Error> {
     let number = i64::deserialize(deserializer)?;
     let port = u16::try_from(number).ok().filter(|port| *port > 0);
-    port.ok_or_else(|| {
-        D::Error::custom(format_args!("Invalid {side} port number: {number} (allowed are 1..65535)"))
-    })
+    port.ok_or_else(|| D::Error::custom(format_args!("Invalid {side} port number: {number}")))
 }
 
 #[cfg(test)]
@@ -188,27 +192,27 @@ mod tests {
         let ports = |host: Value, container: Value| {
             let good = json!({"hostPort": 1, "containerPort": 65535});
             let list = json!([good, {"hostPort": host, "containerPort": container}]);
-            port_mappings(&config("portMappings", list)).map_err(|error| (error.code, error.msg))
+            let read = port_mappings(&config("portMappings", list));
+            read.map_err(|error| (error.code, format!("{}; {}", error.msg, error.hint)))
         };
         let path = "runtimeConfig.portMappings[1]";
-        let refused = |why: &str| Err((code::INVALID_CONFIG, format!("{path}{why}")));
-        let range = "(allowed are 1..65535)";
+        let refused = |why: &str| Err((code::INVALID_CONFIG, why.replace("PATH", path)));
         assert_eq!(
             ports(json!(0), json!(1)),
-            refused(&format!(".hostPort: Invalid host port number: 0 {range}"))
+            refused("Invalid host port number: 0; PATH.hostPort must be 1 to 65535")
         );
         assert_eq!(
             ports(json!(1), json!(65536)),
-            refused(&format!(".containerPort: Invalid container port number: 65536 {range}"))
+            refused("Invalid container port number: 65536; PATH.containerPort must be 1 to 65535")
         );
         assert_eq!(
             ports(json!(-1), json!(1)),
-            refused(&format!(".hostPort: Invalid host port number: -1 {range}"))
+            refused("Invalid host port number: -1; PATH.hostPort must be 1 to 65535")
         );
-        assert_eq!(ports(json!(null), json!(1)), refused(": missing field `hostPort`"));
+        assert_eq!(ports(json!(null), json!(1)), refused("PATH: missing field `hostPort`; "));
         assert_eq!(
             ports(json!("80"), json!(1)),
-            refused(".hostPort: invalid type: string \"80\", expected i64")
+            refused("PATH.hostPort: invalid type: string \"80\", expected i64; ")
         );
     }
 

@@ -3,6 +3,9 @@
 //! A plugin that fails prints `{"code": 7, "msg": "…", "details": "…"}` on stdout and exits with 1. Runtimes act
 //! on the code (3: no DEL is needed, 11: try again later) and show the text, so both travel together from the
 //! place that noticed the failure to the place that prints it.
+//!
+//! Where the Go plugins have a fixed text, `msg` is exactly that text and `details` are theirs, because programs and tests
+//! compare both. What Podwire adds to such an error is its [`hint`](Error::hint).
 
 use serde_json::{json, Value};
 
@@ -48,6 +51,9 @@ pub struct Error {
     pub msg: String,
     /// More, when there is more to say. Empty means absent.
     pub details: String,
+    /// What to do next, beside a text that the Go plugins have word for word. Podwire's command line shows it; other
+    /// runtimes ignore its key. Empty means absent.
+    pub hint: String,
 }
 
 impl Error {
@@ -58,13 +64,25 @@ impl Error {
 
     /// An error without details.
     pub fn new(code: u32, msg: impl Into<String>) -> Self {
-        Error { code, msg: msg.into(), details: String::new() }
+        Error { code, msg: msg.into(), details: String::new(), hint: String::new() }
     }
 
     /// The same error with details, which replace earlier ones.
     pub fn with_details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
+    }
+
+    /// The same error with a hint, which replaces an earlier one.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = hint.into();
+        self
+    }
+
+    /// Details and hint, for a person who reads the error.
+    pub fn advice(&self) -> String {
+        let all = [self.details.as_str(), self.hint.as_str()];
+        all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
     }
 
     /// [`code::INVALID_CONFIG`]: the config says something impossible.
@@ -87,11 +105,14 @@ impl Error {
         Error::new(code::INTERNAL, msg)
     }
 
-    /// The JSON object that a plugin prints: `code`, `msg`, and `details` unless empty.
+    /// The JSON object that a plugin prints: `code`, `msg`, and `details` and `hint` unless empty.
     pub fn to_json(&self) -> Value {
         let mut object = json!({ "code": self.code, "msg": self.msg });
         if !self.details.is_empty() {
             object["details"] = Value::from(self.details.as_str());
+        }
+        if !self.hint.is_empty() {
+            object["hint"] = Value::from(self.hint.as_str());
         }
         object
     }
@@ -107,7 +128,7 @@ impl Error {
             Some(text) => text.as_str().map(|text| Some(text.to_owned())),
             None => Some(None),
         };
-        let (msg, details) = (text("msg")?, text("details")?);
+        let (msg, details, hint) = (text("msg")?, text("details")?, text("hint")?);
         if code.is_none() && msg.is_none() {
             return None;
         }
@@ -116,6 +137,7 @@ impl Error {
             code: code.unwrap_or(0),
             msg: msg.unwrap_or_default(),
             details: details.unwrap_or_default(),
+            hint: hint.unwrap_or_default(),
         })
     }
 }
@@ -138,6 +160,17 @@ mod tests {
         let error = error.with_details("lock");
         assert_eq!(error.to_json().to_string(), r#"{"code":11,"msg":"busy","details":"lock"}"#);
         assert_eq!(Error::from_json(&error.to_json()), Some(error));
+    }
+
+    #[test]
+    fn a_hint_is_beside_the_text_and_no_part_of_it() {
+        let error = Error::invalid_config("no IP ranges specified").with_hint("set ipam.subnet");
+        assert_eq!(error.to_string(), "no IP ranges specified");
+        assert_eq!(error.advice(), "set ipam.subnet");
+        let json = error.to_json();
+        assert_eq!(json.to_string(), r#"{"code":7,"msg":"no IP ranges specified","hint":"set ipam.subnet"}"#);
+        assert_eq!(Error::from_json(&json), Some(error.clone()));
+        assert_eq!(error.with_details("a").advice(), "a; set ipam.subnet");
     }
 
     #[test]

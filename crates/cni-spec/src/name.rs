@@ -86,8 +86,8 @@ impl ContainerId {
             return Err(Error::new(code::UNKNOWN_CONTAINER, "missing containerID"));
         }
         if !is_identifier(text) {
-            return Err(Error::env("invalid characters in containerID")
-                .with_details(format!("{text:?}: {IDENTIFIER_RULE}")));
+            let error = Error::env("invalid characters in containerID").with_details(text);
+            return Err(error.with_hint(IDENTIFIER_RULE));
         }
         Ok(ContainerId(text.to_owned()))
     }
@@ -100,8 +100,8 @@ impl NetworkName {
             return Err(Error::invalid_config("missing network name"));
         }
         if !is_identifier(text) {
-            return Err(Error::invalid_config("invalid characters found in network name")
-                .with_details(format!("{text:?}: {IDENTIFIER_RULE}")));
+            let error = Error::invalid_config("invalid characters found in network name").with_details(text);
+            return Err(error.with_hint(IDENTIFIER_RULE));
         }
         Ok(NetworkName(text.to_owned()))
     }
@@ -111,12 +111,13 @@ impl IfName {
     /// Checks an interface name as the kernel would (code 4): 1–15 bytes, not `.` or `..`, and none of `/`, `:`
     /// and white space in it.
     pub fn parse(text: &str) -> Result<IfName, Error> {
-        let fail = |msg: &str, rule: &str| Err(Error::env(msg).with_details(format!("{text:?}: {rule}")));
+        let fail = |msg: &str, rule: &str| Err(Error::env(msg).with_hint(format!("{text:?}: {rule}")));
         if text.is_empty() {
             return Err(Error::env("interface name is empty"));
         }
         if text.len() > IFNAME_MAX {
-            return fail("interface name is too long", "at most 15 bytes are allowed");
+            return fail("interface name is too long", "at most 15 bytes are allowed")
+                .map_err(|error| error.with_details("interface name should be less than 16 characters"));
         }
         if text == "." || text == ".." {
             return fail("interface name is . or ..", "both name folders in sysfs");

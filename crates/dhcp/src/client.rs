@@ -17,7 +17,7 @@ use crate::log;
 use crate::machine::{Action, Machine};
 use crate::protocol::Protocol;
 use crate::record::Record;
-use crate::retransmit::Rng;
+use crate::retransmit::{Rng, Waits};
 use crate::socket::{self, DhcpSocket};
 use crate::{v4, v6, Error, Result};
 
@@ -32,8 +32,8 @@ const MAX_ID: usize = 254;
 pub(crate) struct Context {
     /// Prefix of the path of every namespace.
     pub(crate) host_prefix: PathBuf,
-    /// The longest wait between two transmissions.
-    pub(crate) max_wait: Duration,
+    /// The limits of waits for servers.
+    pub(crate) waits: Waits,
     /// The current boot.
     pub(crate) boot_id: String,
 }
@@ -136,7 +136,7 @@ impl Client {
         for protocol in protocols(&record) {
             let seed = sys::random::<8>().map_err(Error::io("get random numbers"))?;
             let rng = Rng::seeded(u64::from_ne_bytes(seed));
-            sessions.push(Session { machine: Machine::new(protocol, rng, context.max_wait), socket: None });
+            sessions.push(Session { machine: Machine::new(protocol, rng, context.waits), socket: None });
         }
         Ok(Client { record, context, sessions, link_up: None, is_new: false, is_changed: false })
     }
@@ -440,7 +440,7 @@ mod tests {
     fn the_host_prefix_is_added_to_paths() {
         let context = |prefix: &str| Context {
             host_prefix: prefix.into(),
-            max_wait: Duration::ZERO,
+            waits: Waits { max: Duration::ZERO, answer: Duration::ZERO },
             boot_id: String::new(),
         };
         assert_eq!(context("/host").host_path(Path::new("/run/netns/a")), Path::new("/host/run/netns/a"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use podwire_agent_ipc::dhcp::{LeaseOptions, Request, Response, STATE_DIR};
@@ -15,29 +15,21 @@ use podwire_netlink::sys;
 use crate::client::{Client, Context};
 use crate::grant::BootTime;
 use crate::record::LeaseDir;
+use crate::retransmit::Waits;
 use crate::server::{self, Connection, Progress, Server};
+use crate::settings::Settings;
 use crate::{log, Error, Result};
 
 const TRY_AGAIN: u32 = podwire_cni_spec::code::TRY_AGAIN;
+/// The text of Go's daemon for an ADD that no server answered in time.
+const NO_MORE_TRIES: &str = "no more tries";
+const HINT: &str =
+    "check that a DHCP server is on the network of the interface; the `event=` lines of the daemon's log \
+                    have details";
 /// The poll timeout if nothing is due.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 /// The largest number of open connections; more wait in the listen queue.
 const MAX_CONNECTIONS: usize = 256;
-
-/// The daemon's settings.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The socket.
-    pub socket: PathBuf,
-    /// The host's root directory, if it is not this process's own.
-    pub host_prefix: PathBuf,
-    /// The PID file.
-    pub pid_file: Option<PathBuf>,
-    /// How long an ADD waits for a server.
-    pub timeout: Duration,
-    /// The longest wait between two transmissions.
-    pub resend_max: Duration,
-}
 
 /// Runs the daemon until SIGTERM or SIGINT. Leases are kept for the next start.
 pub fn run(settings: &Settings) -> Result<()> {
@@ -46,17 +38,20 @@ pub fn run(settings: &Settings) -> Result<()> {
     let signal =
         sys::open_signalfd(&[libc::SIGTERM, libc::SIGINT]).map_err(Error::io("watch for signals"))?;
     let boot_id = pending::boot_id().map_err(FileError::at("read", "/proc/sys/kernel/random/boot_id"))?;
-    let context =
-        Context { host_prefix: settings.host_prefix.clone(), max_wait: settings.resend_max, boot_id };
+    let waits = Waits { max: settings.resend_max, answer: settings.timeout };
+    let context = Context { host_prefix: settings.host_prefix.clone(), waits, boot_id };
     let lease_dir = LeaseDir::open(&context.host_path(Path::new(STATE_DIR)), &context.boot_id)?;
     let watched = lease_dir.released_dir();
     let watch = sys::watch_written_files(&watched).map_err(FileError::at("watch", &watched))?;
     let server = Server::open(passed, &context.host_path(&settings.socket))?;
     if let Some(path) = &settings.pid_file {
-        fs::write(path, format!("{}\n", std::process::id())).map_err(FileError::at("write", path))?;
+        if !path.is_absolute() {
+            return Err(Error::Other(format!("Error writing pidfile {path:?}: path not absolute")));
+        }
+        fs::write(path, std::process::id().to_string()).map_err(FileError::at("write", path))?;
     }
     let mut daemon = Daemon {
-        timeout: settings.timeout,
+        add_timeout: settings.resend_timeout,
         context,
         lease_dir,
         server,
@@ -77,7 +72,8 @@ pub fn run(settings: &Settings) -> Result<()> {
 }
 
 struct Daemon {
-    timeout: Duration,
+    /// How long an ADD waits for a server.
+    add_timeout: Duration,
     context: Context,
     lease_dir: LeaseDir,
     server: Server,
@@ -229,7 +225,7 @@ impl Daemon {
         }
         match Client::begin(owner.clone(), netns, options, self.context.clone()) {
             Ok(client) => {
-                let deadline = sys::since_boot() + self.timeout;
+                let deadline = sys::since_boot() + self.add_timeout;
                 let waiting = Some(PendingAdd { connection, deadline });
                 self.attachments.insert(owner, Attachment { client, waiting });
             }
@@ -362,13 +358,13 @@ impl Daemon {
             return;
         }
         let Some(Attachment { client, waiting: Some(add) }) = self.attachments.remove(owner) else { return };
-        let seconds = self.timeout.as_secs_f64();
-        let text = match client.problem() {
-            None => format!("no DHCP server answered within {seconds} s"),
-            Some(problem) => format!("no DHCP server granted an address within {seconds} s: {problem}"),
+        let seconds = self.add_timeout.as_secs_f64();
+        let (msg, why) = match client.problem() {
+            None => (NO_MORE_TRIES.into(), format!("no DHCP server answered within {seconds} s")),
+            Some(problem) => (problem, format!("no DHCP server granted an address within {seconds} s")),
         };
         client.release();
-        let _ = add.connection.respond(&failed(&text));
+        let _ = add.connection.respond(&failed_because(&msg, &format!("{why}: {HINT}")));
     }
 
     /// Drops an attachment. If the pod or its interface is gone, the stored lease is removed; after another error it stays for
@@ -396,6 +392,9 @@ impl Daemon {
 }
 
 fn failed(msg: &str) -> Response {
-    let hint = "check that a DHCP server is on the network of the interface; the `event=` lines of the daemon's log have details";
+    failed_because(msg, HINT)
+}
+
+fn failed_because(msg: &str, hint: &str) -> Response {
     Response::Failed { code: TRY_AGAIN, msg: msg.into(), hint: hint.into() }
 }

@@ -23,9 +23,11 @@ pub mod record;
 pub mod retransmit;
 pub mod sanitize;
 mod server;
+mod settings;
 pub mod socket;
 pub mod v4;
 pub mod v6;
 
-pub use daemon::{run, Settings};
+pub use daemon::run;
 pub use error::{Error, Result};
+pub use settings::Settings;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::grant::{BootTime, Grant, Lease};
 use crate::message::{MessageKind, Outgoing, Received};
 use crate::protocol::Protocol;
-use crate::retransmit::Rng;
+use crate::retransmit::{Rng, Waits};
 
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,13 @@ pub enum Action {
 pub struct Machine {
     protocol: Protocol,
     rng: Rng,
-    /// The longest wait between two transmissions.
-    max_wait: Duration,
+    waits: Waits,
     state: State,
     xid: u32,
     /// When the transaction began.
     began: BootTime,
+    /// When the state began.
+    since: BootTime,
     /// When the last message was sent.
     sent_at: BootTime,
     /// How often it was sent.
@@ -78,14 +79,15 @@ pub struct Machine {
 
 impl Machine {
     /// A machine that has not started.
-    pub fn new(protocol: Protocol, rng: Rng, max_wait: Duration) -> Machine {
+    pub fn new(protocol: Protocol, rng: Rng, waits: Waits) -> Machine {
         Machine {
             protocol,
             rng,
-            max_wait,
+            waits,
             state: State::Discovering,
             xid: 0,
             began: BootTime::ZERO,
+            since: BootTime::ZERO,
             sent_at: BootTime::ZERO,
             sent: 0,
             due: None,
@@ -163,7 +165,9 @@ impl Machine {
         let (rebind, end) = self.lease.as_ref().map_or((None, None), |lease| (lease.rebind(), lease.end()));
         match self.state {
             // The server does not confirm its offer: another server may.
-            State::Requesting if self.sent >= self.backoff().tries => return self.begin(now),
+            State::Requesting if self.sent >= self.backoff().tries || self.gives_up_at() <= now => {
+                return self.begin(now)
+            }
             State::Discovering | State::Requesting => {}
             _ if is_past(end) => return self.lose(now),
             State::Bound | State::Renewing if is_past(rebind) => self.start(State::Rebinding, now),
@@ -275,7 +279,12 @@ impl Machine {
     fn start(&mut self, state: State, now: BootTime) {
         self.state = state;
         self.xid = self.next_xid();
-        (self.began, self.sent) = (now, 0);
+        (self.began, self.since, self.sent) = (now, now, 0);
+    }
+
+    /// When the wait for the confirmation of an offer ends.
+    fn gives_up_at(&self) -> BootTime {
+        self.since + self.waits.answer
     }
 
     fn next_xid(&mut self) -> u32 {
@@ -292,7 +301,7 @@ impl Machine {
     }
 
     fn backoff(&self) -> crate::retransmit::Backoff {
-        self.protocol.backoff(self.kind(), self.max_wait)
+        self.protocol.backoff(self.kind(), self.waits.max)
     }
 
     /// Sends the message of the state and schedules its retransmission.
@@ -315,6 +324,10 @@ impl Machine {
         let again = now + self.backoff().wait(self.sent, &mut self.rng);
         // Half of the remaining time, but not sooner than the backoff, and never after the next state change.
         let change = match (self.state, &self.lease) {
+            (State::Requesting, _) => {
+                self.due = Some(again.min(self.gives_up_at()));
+                return vec![action];
+            }
             (State::Renewing, Some(lease)) => lease.rebind(),
             (State::Rebinding, Some(lease)) => lease.end(),
             _ => None,

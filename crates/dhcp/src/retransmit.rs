@@ -29,6 +29,15 @@ impl Rng {
     }
 }
 
+/// The limits of waits, from the daemon's flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The longest wait between two transmissions.
+    pub max: Duration,
+    /// How long a server may take to confirm its offer.
+    pub answer: Duration,
+}
+
 /// How often a message is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-/// An error in the ranges of a configuration. Each text ends with the affected key.
+/// An error in the ranges of a configuration. The texts are those of the reference plugin; the hint names the key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The subnet has no address left besides the network address, the broadcast address and the gateway.
-    #[error("Network {subnet} too small to allocate from ({key}.subnet)")]
+    #[error("Network {subnet} too small to allocate from")]
     TooSmall {
         /// The range's key in the configuration.
         key: String,
@@ -17,7 +17,7 @@ pub enum Error {
     },
     /// The subnet has host bits set.
     #[error(
-        "Network has host bits set. For a subnet mask of length {} the network address is {} ({key}.subnet is {subnet})",
+        "Network has host bits set. For a subnet mask of length {} the network address is {}",
         .subnet.prefix_len(), .subnet.network()
     )]
     HostBits {
@@ -27,7 +27,7 @@ pub enum Error {
         subnet: IpNet,
     },
     /// A bound is not in the subnet.
-    #[error("{} {ip} not in network {subnet} ({key}.{bound})", capital(.bound))]
+    #[error("{} {ip} not in network {subnet}", capital(.bound))]
     OutsideOfSubnet {
         /// The range's key in the configuration.
         key: String,
@@ -39,7 +39,7 @@ pub enum Error {
         subnet: IpNet,
     },
     /// The range ends before it starts.
-    #[error("RangeEnd {end} not in network {subnet} after rangeStart {start} ({key}.rangeEnd)")]
+    #[error("RangeEnd {end} not in network {subnet} after rangeStart {start}")]
     Inverted {
         /// The range's key in the configuration.
         key: String,
@@ -68,7 +68,7 @@ pub enum Error {
     #[error("empty range set")]
     Empty,
     /// A set has IPv4 and IPv6 ranges.
-    #[error("mixed address families ({first}.subnet and {second}.subnet)")]
+    #[error("mixed address families")]
     MixedFamilies {
         /// The key of a range.
         first: String,
@@ -76,7 +76,7 @@ pub enum Error {
         second: String,
     },
     /// Two ranges of a set overlap.
-    #[error("subnets {first} and {second} overlap ({} and {})", .keys.0, .keys.1)]
+    #[error("subnets {first} and {second} overlap")]
     RangesOverlap {
         /// One range: its first and last address.
         first: String,
@@ -86,7 +86,7 @@ pub enum Error {
         keys: (String, String),
     },
     /// Two sets overlap.
-    #[error("range set {} overlaps with {} ({} and {})", .sets.0, .sets.1, .keys.0, .keys.1)]
+    #[error("range set {} overlaps with {}", .sets.0, .sets.1)]
     SetsOverlap {
         /// Both sets, counted from 0.
         sets: (usize, usize),
@@ -104,23 +104,31 @@ pub enum Error {
 }
 
 impl Error {
-    /// A hint for the administrator.
-    pub fn hint(&self) -> &'static str {
+    /// A hint for the administrator: the affected keys, and what to do.
+    pub fn hint(&self) -> String {
         match self {
-            Error::TooSmall { .. } => "use a prefix of at most /31 for IPv4 and /127 for IPv6",
-            Error::HostBits { .. } => {
-                "write the network address, and choose addresses with rangeStart and rangeEnd"
+            Error::TooSmall { key, .. } => {
+                format!("{key}.subnet: use a prefix of at most /31 for IPv4 and /127 for IPv6")
             }
-            Error::OutsideOfSubnet { .. } => "choose an address of the subnet",
-            Error::Inverted { .. } => "swap rangeStart and rangeEnd, or leave one of them out",
+            Error::HostBits { key, subnet } => format!(
+                "{key}.subnet is {subnet}: write the network address, and choose addresses with rangeStart and \
+                 rangeEnd"
+            ),
+            Error::OutsideOfSubnet { key, bound, .. } => format!("{key}.{bound}: choose an address of the subnet"),
+            Error::Inverted { key, .. } => {
+                format!("{key}.rangeEnd: swap rangeStart and rangeEnd, or leave one of them out")
+            }
             Error::HeldBack { .. } => {
-                "write addresses, networks like 10.1.0.0/28, or ranges like 10.1.0.5-10.1.0.9, of the subnet"
+                "write addresses, networks like 10.1.0.0/28, or ranges like 10.1.0.5-10.1.0.9, of the subnet".into()
             }
-            Error::Empty => "put a range with a subnet into every list of ipam.ranges",
-            Error::MixedFamilies { .. } => "give each family a list of its own in ipam.ranges",
-            Error::RangesOverlap { .. } | Error::SetsOverlap { .. } => {
-                "separate them with rangeStart and rangeEnd, or remove one of them"
-            }
+            Error::Empty => "put a range with a subnet into every list of ipam.ranges".into(),
+            Error::MixedFamilies { first, second } => format!(
+                "{first}.subnet and {second}.subnet: give each family a list of its own in ipam.ranges"
+            ),
+            Error::RangesOverlap { keys, .. } | Error::SetsOverlap { keys, .. } => format!(
+                "{} and {}: separate them with rangeStart and rangeEnd, or remove one of them",
+                keys.0, keys.1
+            ),
             Error::InSet { why, .. } => why.hint(),
         }
     }

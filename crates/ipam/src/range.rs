@@ -267,29 +267,15 @@ mod tests {
 
     #[test]
     fn invalid_ranges_are_rejected_with_the_reference_plugins_messages() {
-        assert_eq!(
-            refusal("10.2.0.0/32", "", ""),
-            "Network 10.2.0.0/32 too small to allocate from (ipam.subnet)"
-        );
-        assert_eq!(
-            refusal("fd00::/128", "", ""),
-            "Network fd00::/128 too small to allocate from (ipam.subnet)"
-        );
+        assert_eq!(refusal("10.2.0.0/32", "", ""), "Network 10.2.0.0/32 too small to allocate from");
+        assert_eq!(refusal("fd00::/128", "", ""), "Network fd00::/128 too small to allocate from");
         assert_eq!(
             refusal("10.2.0.1/24", "", ""),
-            "Network has host bits set. For a subnet mask of length 24 the network address is 10.2.0.0 \
-             (ipam.subnet is 10.2.0.1/24)"
+            "Network has host bits set. For a subnet mask of length 24 the network address is 10.2.0.0"
         );
-        assert_eq!(
-            refusal("10.2.0.0/24", "10.9.0.1", ""),
-            "RangeStart 10.9.0.1 not in network 10.2.0.0/24 (ipam.rangeStart)"
-        );
-        assert_eq!(
-            refusal("10.2.0.0/24", "", "fd00::1"),
-            "RangeEnd fd00::1 not in network 10.2.0.0/24 (ipam.rangeEnd)"
-        );
-        let backwards =
-            "RangeEnd 10.2.0.5 not in network 10.2.0.0/24 after rangeStart 10.2.0.9 (ipam.rangeEnd)";
+        assert_eq!(refusal("10.2.0.0/24", "10.9.0.1", ""), "RangeStart 10.9.0.1 not in network 10.2.0.0/24");
+        assert_eq!(refusal("10.2.0.0/24", "", "fd00::1"), "RangeEnd fd00::1 not in network 10.2.0.0/24");
+        let backwards = "RangeEnd 10.2.0.5 not in network 10.2.0.0/24 after rangeStart 10.2.0.9";
         assert_eq!(refusal("10.2.0.0/24", "10.2.0.9", "10.2.0.5"), backwards);
         assert!(refusal("10.2.0.0/24", "10.2.0.255", "").starts_with("RangeEnd 10.2.0.254 not in network"));
     }

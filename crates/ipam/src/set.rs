@@ -142,22 +142,18 @@ mod tests {
     #[test]
     fn invalid_sets_are_rejected() {
         assert_eq!(refusal(&[&["10.1.0.0/24"], &[]]), "invalid range set 1: empty range set");
-        assert_eq!(
-            refusal(&[&["10.1.0.0/24", "fd00::/64"]]),
-            "invalid range set 0: mixed address families (ipam.ranges[0][0].subnet and ipam.ranges[0][1].subnet)"
-        );
+        assert_eq!(refusal(&[&["10.1.0.0/24", "fd00::/64"]]), "invalid range set 0: mixed address families");
         assert_eq!(
             refusal(&[&["10.2.0.0/24", "10.2.0.0/25"]]),
-            "invalid range set 0: subnets 10.2.0.1-10.2.0.254 and 10.2.0.1-10.2.0.126 overlap \
-             (ipam.ranges[0][0] and ipam.ranges[0][1])"
+            "invalid range set 0: subnets 10.2.0.1-10.2.0.254 and 10.2.0.1-10.2.0.126 overlap"
         );
         assert_eq!(
             refusal(&[&["10.1.0.0/24"], &["10.3.0.0/24", "10.1.0.0/16"]]),
-            "range set 0 overlaps with 1 (ipam.ranges[0][0] and ipam.ranges[1][1])"
+            "range set 0 overlaps with 1"
         );
         assert_eq!(
             refusal(&[&["10.1.0.0/24 10.9.0.1"]]),
-            "invalid range set 0: RangeStart 10.9.0.1 not in network 10.1.0.0/24 (ipam.ranges[0][0].rangeStart)"
+            "invalid range set 0: RangeStart 10.9.0.1 not in network 10.1.0.0/24"
         );
     }
 

@@ -24,7 +24,7 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] podwire_fs::FileError),
     /// A link of another kind has the name.
-    #[error("{name:?} already exists but is not a {wanted}: it is a {found}")]
+    #[error("{name:?} already exists but is not a {wanted}")]
     WrongKind {
         /// The link's name.
         name: String,

@@ -28,6 +28,12 @@ fn socket_and_link_queries_agree_with_proc() {
             assert_eq!((link.accept_ra, link.route_localnet), (Some(value), Some(value == 1)));
         }
         assert!(host.get_link("br0").unwrap().has_ipv6());
+        let index = host.get_link("br0").unwrap().index;
+        let addresses = podwire_netlink::rt::address::list(&mut host.route, index).unwrap();
+        assert!(
+            addresses.iter().any(|address| address.ip.to_string().starts_with("fe80:")),
+            "a bridge without ports has its link-local address at once: {addresses:?}"
+        );
         // Below 1280 bytes there is no IPv6.
         let small = podwire_netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
         host.route.request(small.u32(podwire_netlink::rt::link::attribute::MTU, 1000)).unwrap();

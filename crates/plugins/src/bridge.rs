@@ -41,7 +41,8 @@ impl Plugin for Bridge {
         let mut undo = Undo::new();
         let mut node = Host::here()?;
         let mut pod = req.pod()?;
-        let bridge = conf.bridge().ensure(&mut node).doing(|| format!("set up bridge {:?}", conf.bridge))?;
+        let bridge =
+            conf.bridge().ensure(&mut node).doing(|| format!("failed to create bridge {:?}", conf.bridge))?;
         port::require_vlan_filtering(&conf, &bridge)?;
         if policy.is_some() {
             podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut node, &bridge)?;
@@ -87,7 +88,7 @@ impl Plugin for Bridge {
                 pod_interface::announce(&mut pod, &pod_end, pair.pod_mac)?;
             }
         }
-        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
         detached::after_adding(&node);
         Ok(result)

@@ -4,6 +4,7 @@
 //! talks to the server from the pod's namespace and renews the lease. If the daemon is down at DEL, the plugin writes a
 //! pending release to disk, and the daemon carries it out when it starts.
 
+pub mod daemon;
 mod options;
 
 use std::net::IpAddr;
@@ -21,8 +22,9 @@ use serde_json::Value;
 #[derive(Debug)]
 pub struct Dhcp;
 
-/// The timeout of an acquire request, for a daemon that hangs. The daemon has its own time limit, set by a flag.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(300);
+/// The timeout of an acquire request, for a daemon that hangs. The daemon has its own time limit, 208 s unless a flag sets
+/// another one; the runtime's deadline is usually shorter.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The timeout of other requests, which the daemon answers at once.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -178,17 +180,20 @@ fn call(req: &Request<'_>, question: &dhcp::Request, timeout: Duration) -> Resul
         Err(error) => Err(unreachable(req, code::TRY_AGAIN, &error)),
         Ok(Response::Failed { code, msg, hint }) => {
             let text = format!("error calling DHCP.Allocate: {msg}");
-            Err(podwire_cni_spec::Error::new(code, text).with_details(hint).into())
+            Err(podwire_cni_spec::Error::new(code, text).with_hint(hint).into())
         }
         Ok(answer) => Ok(answer),
     }
 }
 
 fn unreachable(req: &Request<'_>, code: u32, error: &std::io::Error) -> podwire_cni_plugin::Error {
-    let text = format!("error dialing DHCP daemon: {}: {error}", socket(req).display());
+    let why = error.to_string();
+    // As Go prints an errno: in lower case and without its number.
+    let why = why.split(" (os error").next().unwrap_or_default().to_lowercase();
+    let text = format!("error dialing DHCP daemon: dial unix {}: connect: {why}", socket(req).display());
     let hint = "start it: `systemctl start podwire-dhcp.socket`, or `podwire dhcp daemon`; if it listens elsewhere, \
                 set ipam.daemonSocketPath";
-    podwire_cni_spec::Error::new(code, text).with_details(hint).into()
+    podwire_cni_spec::Error::new(code, text).with_hint(hint).into()
 }
 
 fn unexpected(answer: Response) -> podwire_cni_plugin::Error {

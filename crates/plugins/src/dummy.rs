@@ -6,7 +6,6 @@ use podwire_kernel::child::Driver;
 use serde::Deserialize;
 
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
-use crate::veth_pair;
 
 /// The plugin.
 pub const PLUGIN: Kind =
@@ -24,14 +23,13 @@ struct Conf {
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
     if !subinterface::has_ipam(req)? {
-        let text = "dummy interface requires an IPAM configuration: ipam.type";
-        return Err(podwire_cni_spec::Error::invalid_config(text).into());
+        let text = "dummy interface requires an IPAM configuration";
+        return Err(podwire_cni_spec::Error::invalid_config(text).with_hint("set ipam.type").into());
     }
-    veth_pair::check_mtu(conf.mtu)?;
     Ok(Subinterface {
         driver: Driver::Dummy,
         master: Master::Nothing,
-        mtu: conf.mtu,
+        mtu: conf.mtu.into(),
         mac: subinterface::hardware_address(req, &conf.mac)?,
         dns: conf.dns,
     })

@@ -40,7 +40,7 @@ impl Plugin for Firewall {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
-        let prev = req.chained()?;
+        let prev = req.chained_or("missing prevResult from earlier plugin")?;
         let rules = conf.rules(prev)?;
         let mut node = Host::here()?;
         require_bridge(&rules, &mut node)?;

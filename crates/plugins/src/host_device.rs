@@ -46,7 +46,7 @@ impl Plugin for HostDevice {
         let Some(device) = selector.find(&mut node, &Sysfs::default())? else {
             // A user-space driver has the device: there is no link to move.
             let mut result = obtain(req, &mut undo)?;
-            result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+            result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
             undo.keep();
             return Ok(result);
         };
@@ -65,7 +65,7 @@ impl Plugin for HostDevice {
         configure(&mut pod, &link, &mut result, &inherited)?;
         result.interfaces = vec![interface(req, &selector, &pod.get_link(&req.ifname)?)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
         Ok(result)
     }

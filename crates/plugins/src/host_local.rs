@@ -124,7 +124,7 @@ fn refuse_duplicate(set: &RangeSet, held: &[IpAddr], owner: &AttachmentId) -> Re
     let Some(ip) = held.iter().find(|ip| set.contains(**ip)) else { return Ok(()) };
     let id = &owner.container;
     let text = format!("{ip} has been allocated to {id}, duplicate allocation is not allowed");
-    Err(Error::internal(text).with_details("an earlier ADD assigned it: run DEL first").into())
+    Err(Error::internal(text).with_hint("an earlier ADD assigned it: run DEL first").into())
 }
 
 /// Releases the addresses that this call claimed. After an I/O error the index is not marked as valid, so the next

@@ -10,7 +10,6 @@ use podwire_kernel::ipvlan::{self, Isolation, Mode};
 use serde::Deserialize;
 
 use crate::subinterface::{self, Kind, Master, Subinterface};
-use crate::veth_pair;
 
 /// The plugin.
 pub const PLUGIN: Kind = Kind {
@@ -33,7 +32,6 @@ struct Conf {
 
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
-    veth_pair::check_mtu(conf.mtu)?;
     let master = match (Master::read(&conf.master, conf.link_in_container)?, req.command) {
         (Master::DefaultRoute, Command::Add) => chained_master(req)?,
         // Only ADD gets the result of the previous plugin.
@@ -43,7 +41,7 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
     Ok(Subinterface {
         driver: Driver::Ipvlan(ipvlan::Ipvlan { mode: mode(&conf.mode)?, isolation: isolation(&conf.flag)? }),
         master,
-        mtu: conf.mtu,
+        mtu: conf.mtu.into(),
         mac: None,
         dns: conf.dns,
     })
@@ -55,9 +53,9 @@ fn chained_master(req: &Request<'_>) -> Result<Master> {
     match &prev.interfaces[..] {
         [only] if !only.name.is_empty() => Master::read(&only.name, false),
         _ => {
-            let text = "chained master failure. PrevResult lacks a single named interface: master";
+            let text = "chained master failure. PrevResult lacks a single named interface";
             Err(podwire_cni_spec::Error::invalid_config(text)
-                .with_details("name the interface in `master`")
+                .with_hint("name the interface in `master`")
                 .into())
         }
     }
@@ -81,8 +79,8 @@ fn mode(name: &str) -> Result<Mode> {
         return Ok(Mode::L2);
     }
     let unknown = || {
-        let text = format!("mode: unknown ipvlan mode: {name:?}");
-        podwire_cni_spec::Error::invalid_config(text).with_details("choose l2, l3 or l3s").into()
+        let text = format!("unknown ipvlan mode: {name:?}");
+        podwire_cni_spec::Error::invalid_config(text).with_hint("set mode to l2, l3 or l3s").into()
     };
     Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
 }

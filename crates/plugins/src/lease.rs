@@ -17,8 +17,8 @@ pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachmen
 /// Fails if the IPAM plugin returned no address.
 fn require_address(lease: Attachment, kind: &str) -> Result<Attachment> {
     if lease.ips.is_empty() {
-        let text = format!("IPAM plugin {kind} returned missing IP config");
-        return Err(podwire_cni_spec::Error::internal(text).into());
+        let error = podwire_cni_spec::Error::internal("IPAM plugin returned missing IP config");
+        return Err(error.with_hint(format!("the IPAM plugin is {kind}")).into());
     }
     Ok(lease)
 }
@@ -104,10 +104,46 @@ pub fn status(req: &Request<'_>) -> Result<()> {
     delegate::ipam(req).map_or(Ok(()), |kind| delegate::status(req, kind))
 }
 
-/// The `dns` of the config if it is set, else that of the IPAM plugin.
-pub fn choose_dns(configured: &Dns, leased: Dns) -> Dns {
-    if configured.is_empty() {
-        return leased;
+/// The `dns` of the config if it is set, else that of the IPAM plugin. An empty list counts as set, as in the Go plugins: a
+/// network can keep the IPAM plugin's name servers from its pods.
+pub fn choose_dns(req: &Request<'_>, configured: &Dns, leased: Dns) -> Dns {
+    let section = podwire_cni_spec::json::get(&req.config, "dns");
+    let is_set = |key| section.is_some_and(|section| podwire_cni_spec::json::get(section, key).is_some());
+    if !configured.domain.is_empty() || ["nameservers", "search", "options"].into_iter().any(is_set) {
+        return configured.clone();
     }
-    configured.clone()
+    leased
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_cni_plugin::{Command, Registry};
+    use serde_json::{json, Value};
+
+    use super::*;
+
+    fn chosen(dns: Value) -> Vec<String> {
+        let config = json!({"cniVersion": "1.1.0", "name": "net", "dns": dns});
+        let configured: Option<Dns> = serde_json::from_value(dns).unwrap();
+        let req = Request::new(Command::Gc, &Default::default(), config, Registry::none()).unwrap();
+        let leased = Dns { nameservers: vec!["192.0.2.53".into()], ..Dns::default() };
+        choose_dns(&req, &configured.unwrap_or_default(), leased).nameservers
+    }
+
+    #[test]
+    fn an_empty_list_of_the_config_replaces_the_leased_name_servers() {
+        let leased = ["192.0.2.53"];
+        for unset in [json!(null), json!({}), json!({"domain": ""})] {
+            assert_eq!(chosen(unset.clone()), leased, "{unset}");
+        }
+        assert_eq!(chosen(json!({"nameservers": ["198.51.100.1"]})), ["198.51.100.1"]);
+        for empty in [
+            json!({"nameservers": []}),
+            json!({"search": []}),
+            json!({"options": [], "domain": ""}),
+            json!({"domain": "a.example"}),
+        ] {
+            assert!(chosen(empty.clone()).is_empty(), "{empty}");
+        }
+    }
 }

@@ -27,6 +27,7 @@ pub mod masquerade;
 pub mod noop;
 pub mod pod_interface;
 mod pod_lock;
+mod podwire_program;
 pub mod policy;
 pub mod portmap;
 pub mod ptp;

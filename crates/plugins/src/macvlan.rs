@@ -10,7 +10,6 @@ use podwire_kernel::macvlan::{self, Mode};
 use serde::Deserialize;
 
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
-use crate::veth_pair;
 
 /// The plugin. Without an IPAM plugin the interface has no addresses.
 pub const PLUGIN: Kind = Kind {
@@ -26,7 +25,7 @@ struct Conf {
     master: String,
     link_in_container: bool,
     mode: String,
-    mtu: u32,
+    mtu: i64,
     mac: String,
     bcqueuelen: u32,
     dns: Dns,
@@ -34,7 +33,6 @@ struct Conf {
 
 fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
-    veth_pair::check_mtu(conf.mtu)?;
     subinterface::has_ipam(req)?;
     Ok(Subinterface {
         driver: Driver::Macvlan(macvlan::Macvlan {
@@ -53,9 +51,9 @@ fn mode(name: &str) -> Result<Mode> {
         return Ok(Mode::Bridge);
     }
     let unknown = || {
-        let text = format!("mode: unknown macvlan mode: {name:?}");
+        let text = format!("unknown macvlan mode: {name:?}");
         podwire_cni_spec::Error::invalid_config(text)
-            .with_details("choose bridge, private, vepa or passthru")
+            .with_hint("set mode to bridge, private, vepa or passthru")
             .into()
     };
     Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(unknown)
@@ -71,6 +69,6 @@ mod tests {
         for one in Mode::ALL {
             assert_eq!(mode(one.name()).unwrap(), one);
         }
-        assert_eq!(mode("source").unwrap_err().to_cni().msg, "mode: unknown macvlan mode: \"source\"");
+        assert_eq!(mode("source").unwrap_err().to_cni().msg, "unknown macvlan mode: \"source\"");
     }
 }

@@ -15,8 +15,9 @@ pub fn check_backend(backend: &Option<String>) -> Result<()> {
     match backend.as_deref() {
         None | Some("" | "iptables" | "nftables") => Ok(()),
         Some(other) => {
-            let text = format!("ipMasqBackend: unknown backend {other:?}, choose nftables or iptables");
-            Err(podwire_cni_spec::Error::invalid_config(text).into())
+            let text = format!("unknown ipmasq backend {other:?}");
+            let hint = "set ipMasqBackend to nftables or iptables";
+            Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into())
         }
     }
 }

@@ -50,7 +50,7 @@ impl Plugin for Ptp {
         check_lease(&result)?;
         let nets: Vec<IpNet> = result.ips.iter().map(|ip| ip.address).collect();
         let families = families(&result);
-        pod_interface::enable_forwarding(&families).doing(|| "could not enable IP forwarding".into())?;
+        pod_interface::enable_forwarding(&families).doing(|| "Could not enable IP forwarding".into())?;
 
         let pair = connect(req, &conf, Namespaces { node: &mut node, pod: &mut pod })?;
         let end = pair.host.clone();
@@ -66,7 +66,7 @@ impl Plugin for Ptp {
         if conf.ip_masq {
             masquerade::add_with_undo(req, &mut node, &nets, &mut undo)?;
         }
-        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
         detached::after_adding(&node);
         Ok(result)

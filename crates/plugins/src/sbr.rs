@@ -60,8 +60,7 @@ impl Plugin for Sbr {
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let routing = req.config::<Conf>()?.routing()?;
-        let missing = "This plugin must be called as chained plugin: prevResult is missing";
-        let result = req.prev.as_ref().ok_or_else(|| podwire_cni_spec::Error::invalid_config(missing))?;
+        let result = req.chained_or("This plugin must be called as chained plugin")?;
         let sources = sources(result, &req.ifname)?;
         let mut pod = req.pod()?;
         let _lock = PodLock::acquire(&pod)?;
@@ -137,7 +136,7 @@ fn sources(result: &Attachment, ifname: &str) -> Result<Vec<Ip>> {
     if all.is_empty() {
         let text = format!("No IP addresses supplied on interface: {ifname}");
         let hint = "put sbr after a plugin that has an IPAM plugin";
-        return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
+        return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
     }
     Ok(all)
 }

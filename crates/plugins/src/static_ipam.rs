@@ -101,7 +101,7 @@ fn read(req: &Request<'_>) -> Result<Attachment> {
     let Section { addresses, routes, dns } = document.ipam.ok_or_else(missing)?;
     let mut ips = Vec::with_capacity(addresses.len());
     for (i, Address { address, gateway }) in addresses.iter().enumerate() {
-        let ip = parse(address, || format!("ipam.addresses[{i}].address"))?;
+        let ip = parse(address, ADDRESS, || format!("ipam.addresses[{i}].address"))?;
         ips.push(Ip { gateway: *gateway, ..ip });
     }
     add_arguments(req, &mut ips)?;
@@ -120,11 +120,13 @@ fn add_arguments(req: &Request<'_>, ips: &mut Vec<Ip>) -> Result<()> {
         req.args.get(key).filter(|list| !list.is_empty()).into_iter().flat_map(|list| list.split(','))
     };
     for text in list("IP") {
-        ips.push(parse(text.trim(), || "IP in CNI_ARGS".into())?);
+        ips.push(parse(text.trim(), IP, || "IP in CNI_ARGS".into())?);
     }
     for text in list("GATEWAY") {
-        let gateway = addr::parse_ip(text.trim())
-            .map_err(|_| Error::env(format!("invalid gateway address: {text} (GATEWAY in CNI_ARGS)")))?;
+        let refused = |_| {
+            Error::env(format!("invalid gateway address: {text}")).with_hint("correct GATEWAY in CNI_ARGS")
+        };
+        let gateway = addr::parse_ip(text.trim()).map_err(refused)?;
         for ip in ips.iter_mut().filter(|ip| ip.address.contains(&gateway)) {
             ip.gateway = Some(gateway);
         }
@@ -139,7 +141,7 @@ fn replace(key: &str, texts: &[String], ips: &mut Vec<Ip>) -> Result<()> {
     }
     let mut replaced = Vec::with_capacity(texts.len());
     for (i, text) in texts.iter().enumerate() {
-        let ip = parse(text, || format!("{key}[{i}]"))?;
+        let ip = parse(text, IPS, || format!("{key}[{i}]"))?;
         replaced.push(Ip { gateway: inherited(&ip, ips), ..ip });
     }
     *ips = replaced;
@@ -155,10 +157,18 @@ fn inherited(ip: &Ip, replaced: &[Ip]) -> Option<IpAddr> {
     of_subnet.or_else(|| replaced.iter().find_map(|old| old.gateway.filter(is_in_subnet)))
 }
 
-fn parse(text: &str, key: impl Fn() -> String) -> Result<Ip> {
+/// The texts of the Go plugin for an address without a prefix length, by where it is written.
+const ADDRESS: &str = "the 'address' field is expected to be in CIDR notation";
+const IP: &str = "the 'ip' field is expected to be in CIDR notation";
+const IPS: &str = "an entry in the 'ips' field is NOT in CIDR notation";
+
+fn parse(text: &str, problem: &str, key: impl Fn() -> String) -> Result<Ip> {
     let refused = |error: Error| {
-        let text = format!("invalid CIDR {text}: {} ({})", error.msg, key());
-        Error::invalid_config(text).with_details("write an address with its prefix length, like 10.1.0.5/16")
+        Error::invalid_config(format!("{problem}, got: '{text}'")).with_hint(format!(
+            "{}: {}",
+            key(),
+            error.msg
+        ))
     };
     Ok(Ip::new(addr::parse_net(text).map_err(refused)?))
 }
@@ -169,7 +179,7 @@ fn one_of_each_family(version: Version, ips: &[Ip]) -> Result<()> {
         return Ok(());
     }
     let text = format!("CNI version {version} does not support more than 1 address per family");
-    Err(Error::invalid_config(text).with_details("raise cniVersion to 0.3.0 or later").into())
+    Err(Error::invalid_config(text).with_hint("raise cniVersion to 0.3.0 or later").into())
 }
 
 /// Fails if an address of the config is not in the recorded result with its gateway.
@@ -179,14 +189,14 @@ fn compare(ip: &Ip, prev: &Attachment, ifname: &str) -> Result<()> {
         let text =
             format!("static: Failed to find address added by conf {} on interface {ifname}", ip.address);
         let hint = "the config may have changed since ADD: recreate the pod";
-        return Err(Error::invalid_config(text).with_details(hint).into());
+        return Err(Error::invalid_config(text).with_hint(hint).into());
     };
     match (ip.gateway, found.gateway) {
         (Some(wanted), found) if found != Some(wanted) => {
             let text = format!("static: Failed to match addr {address} on interface {ifname}");
             let found = found.map_or("none".into(), |gateway| gateway.to_string());
             let hint = format!("its gateway should be {wanted} and prevResult has {found}");
-            Err(Error::invalid_config(text).with_details(hint).into())
+            Err(Error::invalid_config(text).with_hint(hint).into())
         }
         _ => Ok(()),
     }
@@ -284,21 +294,18 @@ mod tests {
 
     #[test]
     fn invalid_values_are_refused_with_their_key() {
-        let start = "invalid CIDR 10.1.0.5: invalid CIDR address: \"10.1.0.5\"";
-        let reason = "(expected an address and a prefix length, like 10.1.0.5/16)";
+        let hint = |config: Value, args: &str| Static.add(&request(config, args)).unwrap_err().to_cni().hint;
+        let reason =
+            "invalid CIDR address: \"10.1.0.5\" (expected an address and a prefix length, like 10.1.0.5/16)";
         let config = json!({"ipam": {"addresses": [{"address": "10.1.0.5"}]}});
-        assert_eq!(refused(config, ""), (7, format!("{start} {reason} (ipam.addresses[0].address)")));
-        assert_eq!(refused(both(), "IP=10.1.0.5"), (7, format!("{start} {reason} (IP in CNI_ARGS)")));
+        assert_eq!(hint(config, ""), format!("ipam.addresses[0].address: {reason}"));
+        assert_eq!(hint(both(), "IP=10.1.0.5"), format!("IP in CNI_ARGS: {reason}"));
         let mut config = both();
         config["runtimeConfig"] = json!({"ips": ["10.1.0.6/24", "10.1.0.5"]});
-        assert_eq!(refused(config, ""), (7, format!("{start} {reason} (runtimeConfig.ips[1])")));
+        assert_eq!(hint(config, ""), format!("runtimeConfig.ips[1]: {reason}"));
         let mut config = both();
         config["args"] = json!({"cni": {"ips": ["10.1.0.5"]}});
-        assert_eq!(refused(config, ""), (7, format!("{start} {reason} (args.cni.ips[0])")));
-        assert_eq!(
-            refused(both(), "GATEWAY=x"),
-            (4, "invalid gateway address: x (GATEWAY in CNI_ARGS)".into())
-        );
+        assert_eq!(hint(config, ""), format!("args.cni.ips[0]: {reason}"));
         assert_eq!(refused(both(), "MAC=x").1, "ARGS: unknown args [\"MAC=x\"]");
         assert_eq!(refused(json!({}), ""), (7, "IPAM config missing 'ipam' key".into()));
         let config = json!({"ipam": {"addresses": [{"address": "10.1.0.5/24", "gateway": "x"}]}});

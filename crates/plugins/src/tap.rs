@@ -55,7 +55,7 @@ impl Plugin for Tap {
         pod_interface::configure(&mut pod, &made, &result, ANNOUNCED)?;
         result.interfaces = vec![interface(req, &made)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
-        result.dns = lease::choose_dns(&conf.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &conf.dns, std::mem::take(&mut result.dns));
         undo.keep();
         Ok(result)
     }

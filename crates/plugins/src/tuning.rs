@@ -6,6 +6,7 @@
 
 mod allowlist;
 mod backup;
+mod duplicates;
 mod interface;
 mod settings;
 
@@ -33,6 +34,10 @@ impl Plugin for Tuning {
 
     fn about(&self) -> &'static str {
         "tuning: sets sysctls, MAC, MTU and modes of a pod's interface"
+    }
+
+    fn check_text(&self, config: &[u8]) -> Result<()> {
+        duplicates::refuse(config)
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -19,12 +19,14 @@ pub fn check_mtu(mtu: u32) -> Result<()> {
     if mtu == 0 || MTUS.contains(&mtu) {
         return Ok(());
     }
-    let text = format!(
-        "mtu: {mtu} is not possible, it must be {} to {}, or 0 for the default",
-        MTUS.start(),
-        MTUS.end()
-    );
-    Err(podwire_cni_spec::Error::invalid_config(text).into())
+    Err(impossible_mtu(mtu.into()))
+}
+
+/// The error for an MTU that no interface can have.
+pub fn impossible_mtu(mtu: i64) -> Error {
+    let (least, most) = (MTUS.start(), MTUS.end());
+    let text = format!("mtu: {mtu} is not possible, it must be {least} to {most}, or 0 for the default");
+    podwire_cni_spec::Error::invalid_config(text).into()
 }
 
 /// The two namespaces that a pair connects.

@@ -9,7 +9,6 @@ use podwire_kernel::vlan;
 use serde::Deserialize;
 
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
-use crate::veth_pair;
 
 /// The largest VLAN id; 4095 is reserved.
 const MAX_VLAN: i64 = 4094;
@@ -28,7 +27,7 @@ struct Conf {
     master: String,
     link_in_container: bool,
     vlan_id: i64,
-    mtu: u32,
+    mtu: i64,
     dns: Dns,
 }
 
@@ -36,15 +35,15 @@ fn read(req: &Request<'_>) -> Result<Subinterface> {
     let conf: Conf = req.config()?;
     if conf.master.is_empty() {
         let text =
-            "\"master\" field is required. It specifies the host interface name to create the VLAN for.";
+            "\"master\" field is required. It specifies the host interface name to create the VLAN for";
         return Err(podwire_cni_spec::Error::invalid_config(text).into());
     }
     if !(0..=MAX_VLAN).contains(&conf.vlan_id) {
-        let text =
-            format!("vlanId: invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive)", conf.vlan_id);
-        return Err(podwire_cni_spec::Error::invalid_config(text).into());
+        // Go's text; its plugin refuses 4095 too.
+        let text = format!("invalid VLAN ID {} (must be between 0 and 4095 inclusive)", conf.vlan_id);
+        let hint = format!("vlanId: use 0 to {MAX_VLAN}; 4095 is reserved");
+        return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
     }
-    veth_pair::check_mtu(conf.mtu)?;
     subinterface::has_ipam(req)?;
     Ok(Subinterface {
         driver: Driver::Vlan(vlan::Vlan { id: conf.vlan_id as u16 }),

@@ -122,7 +122,8 @@ impl Conf {
     fn read(req: &Request<'_>) -> Result<Conf> {
         let conf: Conf = req.config()?;
         if conf.vrfname.is_empty() {
-            return invalid("configuration is expected to have a valid vrf name: vrfname is missing".into());
+            let text = "configuration is expected to have a valid vrf name";
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_hint("set vrfname").into());
         }
         if let Err(error) = IfName::parse(&conf.vrfname) {
             return invalid(format!("vrfname: {}", error.msg));
@@ -142,7 +143,7 @@ impl Conf {
             if self.table != 0 && self.table != table {
                 let text = format!("VRF {name} already exist with different routing table {table}");
                 let hint = format!("the config wants table {}", self.table);
-                return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
+                return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
             }
             if !vrf.is_up() {
                 pod.route.request(link::up(&vrf))?;
@@ -233,8 +234,7 @@ fn routes<'p>(
 }
 
 fn recorded<'a>(req: &'a Request<'_>) -> Result<&'a Attachment> {
-    let missing = || podwire_cni_spec::Error::invalid_config("missing prevResult from earlier plugin").into();
-    req.prev.as_ref().ok_or_else(missing)
+    req.chained_or("missing prevResult from earlier plugin")
 }
 
 fn interface(req: &Request<'_>, pod: &mut Host) -> Result<Link> {

@@ -253,9 +253,25 @@ fn a_backup_of_another_network_is_ignored() {
         pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
         // ADD of another network failed under the same name, and DEL follows.
         config["name"] = json!("other");
+        config["prevResult"] = json!(null);
         pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
         assert_eq!(state(pod)["mtu"], 1400);
         assert!(folder.file(pod).exists());
+    });
+}
+
+#[test]
+fn a_network_that_was_renamed_gives_back_what_it_changed() {
+    with_pod(|pod| {
+        let (_, prev) = pod.connect("net", "eth0");
+        let folder = Folder::of(pod);
+        let mut config = config(&prev, &folder, json!({"mtu": 1400}));
+        let before = state(pod);
+        config["prevResult"] = pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        config["name"] = json!("renamed");
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert_eq!(state(pod), before);
+        assert!(!folder.file(pod).exists());
     });
 }
 

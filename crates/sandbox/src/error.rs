@@ -98,7 +98,7 @@ impl Error {
         }
     }
 
-    /// The spec's error object; its details say what to do next.
+    /// The spec's error object; it says what to do next.
     pub fn to_cni(&self) -> podwire_cni_spec::Error {
         let own =
             |code: u32, hint: &str| podwire_cni_spec::Error::new(code, self.to_string()).with_details(hint);
@@ -130,7 +130,7 @@ impl Error {
             Error::Several(all) => {
                 let first = all.first().map(Error::to_cni);
                 let (code, hint) =
-                    first.map_or((code::INTERNAL, String::new()), |one| (one.code, one.details));
+                    first.map_or((code::INTERNAL, String::new()), |one| (one.code, one.advice()));
                 own(code, &hint)
             }
         }

@@ -170,13 +170,14 @@ fn wrong_error(error: &Value, code: u64, words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
     let keys: Vec<_> =
         error.as_object().map(|object| object.keys().map(String::as_str).collect()).unwrap_or_default();
-    if !matches!(keys[..], ["code", "msg"] | ["code", "msg", "details"]) {
+    let optional = keys.strip_prefix(&["code", "msg"]).unwrap_or(&["?"]);
+    if !matches!(optional, [] | ["details"] | ["hint"] | ["details", "hint"]) {
         all.push("not an error object".to_string());
     }
     if error["code"] != code {
         all.push(format!("code {}, not {code}", error["code"]));
     }
-    let text = error["msg"].as_str().unwrap_or_default();
+    let text = ["msg", "details", "hint"].map(|key| error[key].as_str().unwrap_or_default()).join("; ");
     all.extend(words.iter().filter(|word| !text.contains(*word)).map(|word| format!("{word:?} is not said")));
     if text.is_empty() || text.len() > 1000 {
         all.push(format!("{} characters are too long to read", text.len()));

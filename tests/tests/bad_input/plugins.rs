@@ -19,7 +19,7 @@ fn configs_of_bridge_that_make_no_sense_are_refused() {
         ("bridge", "VLAN -1", (|r| r.set("vlan", json!(-1)), CONFIG, &["vlan", "-1"])),
         ("bridge", "a VLAN in words", (|r| r.set("vlan", json!("ten")), CONFIG, &["vlan", "ten"])),
         ("bridge", "a trunk of nothing", (|r| r.set("vlanTrunk", json!([{}])), CONFIG, &["vlanTrunk[0]", "minID"])),
-        ("bridge", "a trunk backwards", (|r| r.set("vlanTrunk", json!([{"id": 5}, {"minID": 9, "maxID": 8}])), CONFIG, &["vlanTrunk[1]", "minID 9 is greater than maxID 8"])),
+        ("bridge", "a trunk backwards", (|r| r.set("vlanTrunk", json!([{"id": 5}, {"minID": 9, "maxID": 8}])), CONFIG, &["vlanTrunk[1]", "minID is greater than maxID"])),
         ("bridge", "a trunk to 4095", (|r| r.set("vlanTrunk", json!([{"minID": 1, "maxID": 4095}])), CONFIG, &["vlanTrunk[0]", "4095"])),
         ("bridge", "a trunk that is a number", (|r| r.set("vlanTrunk", json!(5)), CONFIG, &["vlanTrunk"])),
         ("bridge", "VLANs on a bridge that filters none", (|r| r.set("vlan", json!(10)), CONFIG, &["vlan", "br0"])),

@@ -343,7 +343,7 @@ fn serve_dhcp(node: &Node, timeout: &str) {
     node.sh(&format!(
         "for pid in $(cat /run/test/daemon 2>/dev/null); do kill $pid; while {is_alive}; do sleep 0.02; done; done"
     ));
-    node.accompany(node.dhcp_daemon(&format!("--timeout {timeout} --pid-file /run/test/daemon")));
+    node.accompany(node.dhcp_daemon(&format!("--resend-timeout {timeout} --pid-file /run/test/daemon")));
 }
 
 /// A machine for a row: a device for host-device, which is the end of a veth pair.

@@ -162,7 +162,7 @@ fn another_attachments_device_is_not_taken() {
         Invocation::new(&node, &ours(), verb, &pod, &chain.config(0)).env("CNI_IFNAME", "eth1").run()
     };
     let (_, text) = call("ADD").error();
-    assert!(text.starts_with("failed to find host device: there is no \"lent0\" on the node"), "{text}");
+    assert!(text.starts_with("failed to find host device: Link not found"), "{text}");
     assert_eq!(call("DEL").status, 0);
     assert_same(&before, &node.state(&pod), "the device under another name");
     chain.check(&node, &pod, &result).expect("CHECK");
@@ -260,12 +260,12 @@ fn devices_that_cannot_be_moved_fail_with_the_reason() {
     let before = node.state(&pod);
     for (key, value, code, text) in [
         ("device", "", 7, "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\""),
-        ("device", "nowhere", 999, "failed to find host device: there is no \"nowhere\""),
+        ("device", "nowhere", 999, "failed to find host device: Link not found"),
         ("device", "br0", 100, "failed to move link br0"),
-        ("hwaddr", "02:00", 7, "hwaddr: failed to parse MAC address \"02:00\""),
-        ("hwaddr", "02:00:00:00:00:77", 999, "failed to find host device: no link on the node"),
+        ("hwaddr", "02:00", 7, "failed to find host device: failed to parse MAC address \"02:00\""),
+        ("hwaddr", "02:00:00:00:00:77", 999, "failed to find host device: failed to find physical interface"),
         ("hwaddr", MAC, 7, "hwaddr: 02:00:00:00:05:10 is the address of several links: lent0, twin"),
-        ("kernelpath", "/etc", 7, "kernelpath: kernel device path \"/etc\" must be absolute"),
+        ("kernelpath", "/etc", 7, "failed to find host device: kernel device path \"/etc\" must be absolute"),
         ("kernelpath", "/sys/devices/none", 7, "kernelpath: there is no device"),
         ("pciBusID", "0000:ff:ff.7", 7, "pciBusID: device \"0000:ff:ff.7\" is neither"),
         ("pciBusID", "../../../etc", 7, "pciBusID: device \"../../../etc\" is neither"),

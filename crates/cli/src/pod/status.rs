@@ -81,8 +81,8 @@ impl Status {
             }
             Readiness::NotReady { network, reason: why } => {
                 let of = network.as_ref().map(|network| format!(" {network}:")).unwrap_or_default();
-                let hint =
-                    if why.details.is_empty() { String::new() } else { format!("\n  hint: {}", why.details) };
+                let advice = why.advice();
+                let hint = if advice.is_empty() { String::new() } else { format!("\n  hint: {advice}") };
                 (format!("network {}:{of} {}{hint}\n", paint.bad("not ready"), why.msg), Some(why.to_json()))
             }
         };

@@ -49,7 +49,7 @@ pub(super) fn write(attachment: &Attachment, version: Version) -> Result<Value, 
     }
     if result.len() == 1 {
         return Err(Error::internal("cannot convert: no valid IP addresses")
-            .with_details(format!("a result of version {version} needs at least one")));
+            .with_hint(format!("a result of version {version} needs at least one")));
     }
     result.insert("dns".to_owned(), json!(attachment.dns));
     Ok(Value::Object(result))

@@ -8,12 +8,14 @@ use dhcproto::{Decodable, Decoder};
 const ADDRESS: [u8; 4] = [10, 0, 0, 9];
 const FROM: Option<[u8; 6]> = Some([2, 0, 0, 0, 0, 1]);
 
+const WAITS: Waits = Waits { max: Duration::from_secs(62), answer: Duration::from_secs(10) };
+
 fn at(seconds: u64) -> BootTime {
     BootTime::from_secs(seconds)
 }
 
 fn machine() -> Machine {
-    Machine::new(Protocol::V4(codec4()), Rng::seeded(3), Duration::from_secs(62))
+    Machine::new(Protocol::V4(codec4()), Rng::seeded(3), WAITS)
 }
 
 /// The only action: a message to all servers.
@@ -92,6 +94,18 @@ fn an_offer_that_is_not_confirmed_is_given_up() {
         (0..5).map(|_| broadcast(&machine.tick(machine.due().unwrap())).opts().msg_type().unwrap()).collect();
     let (request, discover) = (MessageType::Request, MessageType::Discover);
     assert_eq!(kinds, [request, request, request, discover, discover]);
+}
+
+#[test]
+fn an_offer_is_given_up_after_the_time_for_an_answer() {
+    let waits = Waits { answer: Duration::from_secs(2), ..WAITS };
+    let mut machine = Machine::new(Protocol::V4(codec4()), Rng::seeded(3), waits);
+    machine.begin(at(0));
+    machine.receive(&answer(&machine, MessageType::Offer, lease(120)), FROM, at(5));
+    let again = broadcast(&machine.tick(machine.due().unwrap()));
+    assert!(again.opts().has_msg_type(MessageType::Request));
+    assert_eq!(machine.due(), Some(at(7)));
+    assert!(broadcast(&machine.tick(at(7))).opts().has_msg_type(MessageType::Discover));
 }
 
 #[test]
@@ -226,7 +240,7 @@ fn the_problem_of_an_invalid_answer_is_kept() {
 
 #[test]
 fn dhcpv6_has_the_same_states() {
-    let mut machine = Machine::new(Protocol::V6(codec6()), Rng::seeded(3), Duration::from_secs(62));
+    let mut machine = Machine::new(Protocol::V6(codec6()), Rng::seeded(3), WAITS);
     let answer = |machine: &Machine, kind| message6(kind, machine.xid & 0xff_ffff, vec![address(100)]);
     machine.begin(at(0));
     let solicited = machine.xid;

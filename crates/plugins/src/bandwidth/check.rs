@@ -10,7 +10,7 @@ use crate::inspection::{change_node, on_node};
 
 /// Compares the limits with the kernel's state.
 pub(crate) fn inspect<'p>(req: &Request<'p>, limits: &Limits) -> Result<Vec<Finding<'p>>> {
-    let recorded = req.recorded()?;
+    let recorded = req.recorded_or("must be called as a chained plugin")?;
     if limits.is_none() {
         return Ok(Vec::new());
     }

@@ -56,19 +56,22 @@ impl Limits {
 
 fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, Error> {
     let wrong = |text: String| Err(Error::invalid_config(text));
+    let refuse = |text: &str, hint: String| Err(Error::invalid_config(text).with_hint(hint));
     match (rate, burst) {
         (0, 0) => Ok(None),
-        (_, 0) => wrong(format!(
-            "if rate is set, burst must also be set: {direction}Rate is {rate} but {direction}Burst is not set"
-        )),
-        (0, _) => wrong(format!(
-            "if burst is set, rate must also be set: {direction}Burst is {burst} but {direction}Rate is not set"
-        )),
+        (_, 0) => refuse(
+            "if rate is set, burst must also be set",
+            format!("{direction}Rate is {rate} but {direction}Burst is not set"),
+        ),
+        (0, _) => refuse(
+            "if burst is set, rate must also be set",
+            format!("{direction}Burst is {burst} but {direction}Rate is not set"),
+        ),
         // The kernel counts in bytes.
         (..8, _) => wrong(format!("{direction}Rate is {rate} bits a second: at least 8 are needed")),
         (_, ..8) => wrong(format!("{direction}Burst is {burst} bits: at least 8 are needed")),
         _ if burst / 8 >= u64::from(u32::MAX) => {
-            wrong(format!("burst cannot be more than 4GB: {direction}Burst is {burst} bits"))
+            refuse("burst cannot be more than 4GB", format!("{direction}Burst is {burst} bits"))
         }
         _ => Ok(Some(Limit { rate, burst })),
     }
@@ -96,16 +99,13 @@ mod tests {
     #[test]
     fn an_incomplete_limit_is_refused_by_its_keys() {
         let error = |v: Value| Limits::read(&v).unwrap_err().msg;
-        assert_eq!(
-            error(json!({"egressRate": 800})),
-            "if rate is set, burst must also be set: egressRate is 800 but egressBurst is not set"
-        );
-        assert!(error(json!({"ingressBurst": 800}))
-            .starts_with("if burst is set, rate must also be set: ingress"));
+        let hint = |v: Value| Limits::read(&v).unwrap_err().hint;
+        assert_eq!(hint(json!({"egressRate": 800})), "egressRate is 800 but egressBurst is not set");
+        assert_eq!(hint(json!({"ingressBurst": 800})), "ingressBurst is 800 but ingressRate is not set");
         assert!(error(json!({"ingressRate": 7, "ingressBurst": 800})).contains("ingressRate is 7"));
         let burst = u64::from(u32::MAX) * 8;
-        let text = error(json!({"ingressRate": 8, "ingressBurst": burst}));
-        assert!(text.starts_with("burst cannot be more than 4GB: ingressBurst"), "{text}");
+        let text = hint(json!({"ingressRate": 8, "ingressBurst": burst}));
+        assert!(text.starts_with("ingressBurst is "), "{text}");
         assert!(error(json!({"ingressRate": -1, "ingressBurst": 1})).starts_with("ingressRate: "));
     }
 

@@ -13,9 +13,12 @@ pub(super) fn get(req: &Request<'_>, node: &mut Host, result: &Attachment) -> Re
     let end = find(node, &pod_end)?
         .filter(|end| listed.is_empty() || listed.iter().any(|one| one.name == end.name));
     end.ok_or_else(|| {
-        let text = format!("no veth peer of container interface found in host ns: {:?}", req.ifname);
-        let hint = "bandwidth limits veth interfaces only, as bridge and ptp create them";
-        podwire_cni_spec::Error::invalid_config(text).with_details(hint).into()
+        let text = "no veth peer of container interface found in host ns";
+        let hint = format!(
+            "{} has none: bandwidth limits veth interfaces only, as bridge and ptp create them",
+            req.ifname
+        );
+        podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into()
     })
 }
 

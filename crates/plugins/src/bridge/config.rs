@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::{masquerade, veth_pair};
 
 const MAX_VLAN: i64 = 4094;
+const VLAN_IDS: std::ops::RangeInclusive<i64> = 1..=MAX_VLAN;
 
 /// The config as written.
 #[derive(Debug, Default, Deserialize)]
@@ -71,6 +72,11 @@ fn invalid<T>(text: impl Into<String>) -> Result<T> {
     Err(podwire_cni_spec::Error::invalid_config(text).into())
 }
 
+/// With a text of the Go plugin.
+fn refuse<T>(text: impl Into<String>, hint: impl Into<String>) -> Result<T> {
+    Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into())
+}
+
 impl Conf {
     /// Reads and checks the config.
     pub fn read(req: &Request<'_>) -> Result<Conf> {
@@ -84,19 +90,19 @@ impl Conf {
         masquerade::check_backend(&conf.ip_masq_backend)?;
         veth_pair::check_mtu(conf.mtu)?;
         if conf.hairpin_mode && conf.promisc_mode {
-            return invalid(
-                "cannot set hairpin mode and promiscuous mode at the same time: hairpinMode, promiscMode",
+            return refuse(
+                "cannot set hairpin mode and promiscuous mode at the same time",
+                "remove hairpinMode or promiscMode",
             );
         }
         if !(0..=MAX_VLAN).contains(&conf.vlan) {
-            return invalid(format!(
-                "invalid VLAN ID {} (must be between 0 and {MAX_VLAN} inclusive): vlan",
-                conf.vlan
-            ));
+            let text = format!("invalid VLAN ID {} (must be between 0 and {MAX_VLAN})", conf.vlan);
+            return refuse(text, "correct vlan");
         }
         if conf.disable_container_interface && conf.has_ipam() {
-            return invalid(
-                "cannot use IPAM when DisableContainerInterface flag is set: ipam, disableContainerInterface",
+            return refuse(
+                "cannot use IPAM when DisableContainerInterface flag is set",
+                "remove ipam or disableContainerInterface",
             );
         }
         for (n, trunk) in conf.vlan_trunk.iter().enumerate() {
@@ -155,22 +161,33 @@ impl Conf {
 impl Trunk {
     fn vlans(&self, n: usize) -> Result<Vec<Vlans>> {
         let key = format!("vlanTrunk[{n}]");
-        let range = match (self.min_id, self.max_id) {
+        let range = format!("it must be 1 to {MAX_VLAN}");
+        let between = match (self.min_id, self.max_id) {
+            (Some(min), _) if !VLAN_IDS.contains(&min) => {
+                return refuse("incorrect trunk minID parameter", format!("{key}.minID is {min}: {range}"))
+            }
+            (_, Some(max)) if !VLAN_IDS.contains(&max) => {
+                return refuse("incorrect trunk maxID parameter", format!("{key}.maxID is {max}: {range}"))
+            }
             (Some(min), Some(max)) if min <= max => Some((min, max)),
             (Some(min), Some(max)) => {
-                return invalid(format!("{key}: minID {min} is greater than maxID {max}"))
+                let hint = format!("{key}: minID is {min}, maxID is {max}");
+                return refuse("minID is greater than maxID in trunk parameter", hint);
             }
             (None, None) => None,
-            _ => return invalid(format!("{key}: minID and maxID should be configured simultaneously")),
+            (min, _) => {
+                let missing = if min.is_none() { "minID" } else { "maxID" };
+                let text =
+                    format!("minID and maxID should be configured simultaneously, {missing} is missing");
+                return refuse(text, key);
+            }
         };
-        let ids: Vec<_> = self.id.map(|id| (id, id)).into_iter().chain(range).collect();
+        if let Some(id) = self.id.filter(|id| !VLAN_IDS.contains(id)) {
+            return refuse("incorrect trunk id parameter", format!("{key}.id is {id}: {range}"));
+        }
+        let ids: Vec<_> = self.id.map(|id| (id, id)).into_iter().chain(between).collect();
         if ids.is_empty() {
             return invalid(format!("{key}: give id, or minID and maxID"));
-        }
-        if let Some(id) =
-            ids.iter().flat_map(|(first, last)| [first, last]).find(|id| !(1..=MAX_VLAN).contains(*id))
-        {
-            return invalid(format!("{key}: incorrect trunk id {id}, must be 1 to {MAX_VLAN}"));
         }
         Ok(ids
             .iter()

@@ -135,12 +135,15 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, link: &Link, result: &Attachm
         let conflicting: Vec<_> = found.iter().filter(|other| conflicts(other, gateway, prefix)).collect();
         if !conflicting.is_empty() && !conf.force_address {
             let (other, name) = (conflicting[0], &link.name);
+            let whose = if link.name == conf.bridge { "bridge" } else { "vlan interface for bridge with" };
             let text = format!(
-                "{name:?} already has an IP address different from {gateway}/{prefix}: {}/{}",
+                "failed to set {whose} addr: {name:?} already has an IP address different from {gateway}/{prefix}"
+            );
+            let hint = format!(
+                "it has {}/{}: set forceAddress to replace it, or choose another bridge or subnet",
                 other.ip, other.prefix
             );
-            let hint = "set forceAddress to replace it, or choose another bridge or subnet";
-            return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into());
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
         }
         let mut batch = Batch::new();
         batch.extend(conflicting.iter().map(|other| address::delete(link.index, other.ip, other.prefix)));

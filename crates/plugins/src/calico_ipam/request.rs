@@ -1,7 +1,6 @@
 //! Requests about addresses and endpoints: to the node's agent over its socket, or, if the socket does not exist, to
 //! the datastore through the program `podwire`.
 
-use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,11 +13,10 @@ use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::{code, json};
 use serde_json::Value;
 
+use crate::podwire_program::{self, PROGRAM};
+
 /// For an agent that hangs. The agent itself limits the time of an ADD.
 const TIMEOUT: Duration = Duration::from_secs(25);
-
-/// The program that accesses the datastore if there is no agent.
-const PROGRAM: &str = "podwire";
 
 /// Sends a request and waits for the response. A failure becomes a CNI error.
 pub(crate) fn call(req: &Request<'_>, question: addresses::Request) -> Result<Response> {
@@ -133,7 +131,7 @@ fn unreachable(socket: &Path, error: &std::io::Error) -> podwire_cni_plugin::Err
 
 /// Runs `podwire ipam answer`, which accesses the datastore of the config.
 fn run_program(req: &Request<'_>, question: &addresses::Request) -> Result<Response> {
-    let program = find_program(&req.path).ok_or_else(|| {
+    let program = podwire_program::find(&req.path).ok_or_else(|| {
         let text = format!(
             "no agent owns this node's blocks ({SOCKET} does not exist), and the program {PROGRAM} is not found"
         );
@@ -166,16 +164,6 @@ fn run_program(req: &Request<'_>, question: &addresses::Request) -> Result<Respo
         let stderr = String::from_utf8_lossy(&output.stderr);
         failed(format!("{}, standard error {:?}", output.status, stderr.trim()))
     })
-}
-
-/// Looks for the program beside this one, in the folders of plugins, in PATH, and in the usual folders.
-fn find_program(plugins: &[PathBuf]) -> Option<PathBuf> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let own = own.ancestors().skip(1).take(2).map(Path::to_owned);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/local/bin", "/usr/bin"].map(PathBuf::from);
-    let folders = own.chain(plugins.iter().cloned()).chain(std::env::split_paths(&path)).chain(usual);
-    folders.map(|folder| folder.join(OsStr::new(PROGRAM))).find(|program| program.is_file())
 }
 
 #[cfg(test)]

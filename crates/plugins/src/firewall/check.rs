@@ -14,7 +14,7 @@ use crate::inspection::{self, on_node};
 
 /// Compares what accepts the pod's packets and isolates its bridge.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
-    let recorded = req.recorded()?;
+    let recorded = req.recorded_or("missing prevResult from earlier plugin")?;
     let (pod, rules) = (all_hosts(recorded), conf.rules(recorded)?);
     match conf.firewalld()? {
         Some(mut firewalld) => {

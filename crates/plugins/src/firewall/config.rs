@@ -90,8 +90,13 @@ impl Conf {
         let bridge = prev.interfaces.first().map(|interface| interface.name.clone());
         let policy = self.policy()?;
         if bridge.is_none() && policy != Policy::Open {
-            let text = "ingressPolicy: prevResult lists no interface, so there is no bridge to isolate";
-            return invalid(text.into());
+            let text = format!(
+                "interface needs to be set for ingress policy {:?}, make sure to chain \"firewall\" plugin with \
+                 \"bridge\"",
+                self.ingress_policy.as_deref().unwrap_or_default()
+            );
+            let hint = "ingressPolicy: prevResult lists no interface, so there is no bridge to isolate";
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
         }
         Ok(Rules { admin_chain: self.admin_chain()?, policy, bridge })
     }
@@ -101,7 +106,11 @@ impl Conf {
             None | Some("" | "open") => Ok(Policy::Open),
             Some("same-bridge") => Ok(Policy::SameBridge),
             Some("isolated") => Ok(Policy::Isolated),
-            Some(other) => invalid(format!("ingressPolicy: {other:?} is not open, same-bridge or isolated")),
+            Some(other) => {
+                let error =
+                    podwire_cni_spec::Error::invalid_config(format!("unknown ingress policy: {other:?}"));
+                Err(error.with_hint("set ingressPolicy to open, same-bridge or isolated").into())
+            }
         }
     }
 

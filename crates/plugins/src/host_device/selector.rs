@@ -64,13 +64,14 @@ impl Selector {
         match self {
             Selector::Name(name) => match node.find_link(name)? {
                 Some(link) => Ok(Some(link)),
-                None => missing(format!("there is no {name:?} on the node")),
+                None => not_found("Link not found", format!("there is no {name:?} on the node")),
             },
             Selector::Hardware(mac) => by_hardware_address(node, mac).map(Some),
             Selector::Path(path) => match sysfs.by_path(path) {
                 Some(folder) => of_device(node, "kernelpath", path, folder),
                 None => invalid(format!(
-                    "kernelpath: kernel device path {path:?} must be absolute and begin with /sys/devices/"
+                    "failed to find host device: kernel device path {path:?} must be absolute and begin with \
+                     /sys/devices/"
                 )),
             },
             Selector::Bus(key, id) => match sysfs.find(id) {
@@ -136,7 +137,10 @@ fn by_hardware_address(node: &mut Host, mac: &[u8]) -> Result<Link> {
     }
     let text = link::mac_text(mac);
     match all.len() {
-        0 => missing(format!("no link on the node has hardware address {text}")),
+        0 => {
+            let why = format!("no link on the node has hardware address {text}");
+            not_found("failed to find physical interface", why)
+        }
         1 => Ok(all.remove(0)),
         _ => {
             let names: Vec<_> = all.iter().map(|link| link.name.as_str()).collect();
@@ -154,7 +158,10 @@ fn hardware_address(text: &str) -> Result<Vec<u8>> {
     match text.split([':', '-']).map(byte).collect::<Option<Vec<u8>>>() {
         Some(bytes) if [6, 8, 20].contains(&bytes.len()) => Ok(bytes),
         _ => {
-            invalid(format!("hwaddr: failed to parse MAC address {text:?}, write it like 02:00:5e:10:00:01"))
+            let problem = "failed to find host device: failed to parse MAC address";
+            let text = format!("{problem} {text:?}: address {text}: invalid MAC address");
+            let hint = "write hwaddr like 02:00:5e:10:00:01";
+            Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into())
         }
     }
 }
@@ -163,10 +170,17 @@ fn invalid<T>(text: String) -> Result<T> {
     Err(podwire_cni_spec::Error::invalid_config(text).into())
 }
 
+/// The Go plugin's text for a device that is not on the node.
+fn not_found<T>(text: &str, why: String) -> Result<T> {
+    let error = podwire_cni_spec::Error::internal(format!("failed to find host device: {text}"));
+    Err(error.with_hint(format!("{why}; {IN_ANOTHER_POD}")).into())
+}
+
+const IN_ANOTHER_POD: &str = "is the device in another pod? It can be in one namespace only";
+
 fn missing<T>(text: String) -> Result<T> {
-    let hint = "is the device in another pod? It can be in one namespace only";
     Err(podwire_cni_spec::Error::internal(format!("failed to find host device: {text}"))
-        .with_details(hint)
+        .with_details(IN_ANOTHER_POD)
         .into())
 }
 

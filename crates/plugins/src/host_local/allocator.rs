@@ -88,7 +88,7 @@ impl Allocator<'_> {
         let holder = self.store.holder_of(ip)?.unwrap_or(Holder::Unknown);
         let text = format!("requested IP address {ip} is not available in range set {set}");
         let hint = format!("it belongs to {holder} ({})", self.store.address_path(ip).display());
-        Err(Error::internal(text).with_details(hint).into())
+        Err(Error::internal(text).with_hint(hint).into())
     }
 
     /// Assigns the address that the pod had, else the first free one after the last assigned address. An address that
@@ -140,7 +140,7 @@ pub(super) fn exhausted(set: &RangeSet, cooling: usize, code: u32) -> Error {
         0 => String::new(),
         some => format!(", {some} of them until ipam.cooldown is over"),
     };
-    Error::new(code, format!("no IP addresses available in range set: {set}")).with_details(format!(
+    Error::new(code, format!("no IP addresses available in range set: {set}")).with_hint(format!(
         "all {} are taken{in_cooldown}: delete containers, run GC if they are already deleted, or add a range",
         set.size()
     ))

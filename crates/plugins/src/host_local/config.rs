@@ -98,7 +98,7 @@ impl Config {
         req.args.check_known(known)?;
         let requested = requested(req, &document.args.unwrap_or_default().cni.ips)?;
         let sets = range_sets(specs(req, &section)?)
-            .map_err(|error| Error::invalid_config(error.to_string()).with_details(error.hint()))?;
+            .map_err(|error| Error::invalid_config(error.to_string()).with_hint(error.hint()))?;
         one_of_each_family(req.version, &sets)?;
         Ok(Config {
             folder: folder(req),
@@ -226,7 +226,7 @@ fn specs(req: &Request<'_>, section: &Section) -> Result<Vec<Vec<RangeSpec>>> {
     }
     if specs.is_empty() {
         let hint = "set ipam.subnet, ipam.ranges or ipam.rangeFromFile";
-        return Err(Error::invalid_config("no IP ranges specified").with_details(hint).into());
+        return Err(Error::invalid_config("no IP ranges specified").with_hint(hint).into());
     }
     Ok(specs)
 }
@@ -261,7 +261,7 @@ fn one_of_each_family(version: Version, sets: &[RangeSet]) -> Result<()> {
         return Ok(());
     }
     let text = format!("CNI version {version} does not support more than 1 address per family");
-    Err(Error::invalid_config(text).with_details("raise cniVersion to 0.3.0 or later").into())
+    Err(Error::invalid_config(text).with_hint("raise cniVersion to 0.3.0 or later").into())
 }
 
 /// The requested addresses of `CNI_ARGS`, of `args` in the config, and of the runtime.
@@ -302,7 +302,7 @@ fn distribute(mut remaining: Vec<IpAddr>, sets: &[RangeSet]) -> Result<Vec<Optio
         let ip = remaining.iter().position(|ip| set.contains(*ip)).map(|at| remaining.remove(at));
         if let Some(ip) = ip.filter(|ip| set.is_gateway(*ip)) {
             let text = format!("failed to allocate for range {i}: requested ip {ip} is subnet's gateway");
-            return Err(Error::invalid_config(text).with_details("request another address").into());
+            return Err(Error::invalid_config(text).with_hint("request another address").into());
         }
         if let Some(ip) = ip.filter(|ip| set.excludes(*ip)) {
             let text = format!("failed to allocate for range {i}: requested ip {ip} is excluded (exclude)");
@@ -318,5 +318,5 @@ fn distribute(mut remaining: Vec<IpAddr>, sets: &[RangeSet]) -> Result<Vec<Optio
     let text = format!("failed to allocate all requested IPs: {}", list.join(" "));
     let hint =
         format!("each range set assigns one of its addresses; the range sets are {}", all.join(" and "));
-    Err(Error::invalid_config(text).with_details(hint).into())
+    Err(Error::invalid_config(text).with_hint(hint).into())
 }

@@ -100,17 +100,17 @@ impl Keys {
     /// nftables needs no mark, so both are validated and have no effect.
     fn check(&self) -> Result<()> {
         if !matches!(self.backend.as_deref(), None | Some("" | "iptables" | "nftables")) {
-            return invalid(format!(
-                "backend: unrecognized backend {:?}, choose nftables or iptables",
-                self.backend
-            ));
+            let text = format!("unrecognized backend {:?}", self.backend.as_deref().unwrap_or_default());
+            let hint = "set backend to nftables or iptables";
+            return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
         }
         if self.mark_masq_bit.is_some() && self.external_set_mark_chain.is_some() {
             return invalid("Cannot specify externalSetMarkChain and markMasqBit".into());
         }
         match self.mark_masq_bit {
             Some(bit) if !(0..=31).contains(&bit) => {
-                invalid(format!("MasqMarkBit must be between 0 and 31: markMasqBit is {bit}"))
+                let error = podwire_cni_spec::Error::invalid_config("MasqMarkBit must be between 0 and 31");
+                Err(error.with_hint(format!("markMasqBit is {bit}")).into())
             }
             _ => Ok(()),
         }

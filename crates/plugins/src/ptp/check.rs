@@ -16,7 +16,7 @@ use crate::{lease, masquerade};
 
 /// Compares the desired state with the kernel's. The order matters for repair: later findings depend on earlier ones.
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
-    let recorded = req.recorded()?;
+    let recorded = req.recorded_or("ptp: Required prevResult missing")?;
     let (mut pod, mut node) = (req.pod()?, Host::here()?);
     let mut findings = Vec::new();
     if let Some(pod_end) = pod.find_link(&req.ifname)? {

@@ -11,7 +11,12 @@ use crate::inspection::{self, VethEnds};
 use crate::lease;
 
 pub(super) fn inspect<'p>(req: &Request<'p>, wanted: &Subinterface) -> Result<Vec<Finding<'p>>> {
-    req.recorded()?;
+    req.recorded_or(match wanted.driver {
+        Driver::Vlan(_) => "vlan: Required prevResult missing",
+        Driver::Dummy => "dummy: Required prevResult missing",
+        Driver::Macvlan(_) => "required prevResult missing",
+        Driver::Ipvlan(_) => "Required prevResult missing",
+    })?;
     let mut findings = lease::inspect(req)?;
     let mut pod = req.pod()?;
     let Some(link) = pod.find_link(&req.ifname)? else {
@@ -27,8 +32,8 @@ pub(super) fn inspect<'p>(req: &Request<'p>, wanted: &Subinterface) -> Result<Ve
     findings.extend(master(wanted, &mut pod, &link)?);
     findings.extend(mode(req, wanted.driver, &link));
     // Without `mtu` in the config it follows the master's.
-    if wanted.mtu != 0 {
-        findings.extend(inspection::mtu(req, VethEnds { pod: &link, node: None }, wanted.mtu));
+    if let Ok(mtu @ 1..) = u32::try_from(wanted.mtu) {
+        findings.extend(inspection::mtu(req, VethEnds { pod: &link, node: None }, mtu));
     }
     findings.extend(inspection::pod_interface(&without_recorded_mac(req, wanted.driver), &mut pod)?);
     Ok(findings)

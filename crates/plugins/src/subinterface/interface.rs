@@ -6,7 +6,7 @@ use podwire_kernel::child::{self, Child, Driver};
 use podwire_kernel::{detached, sysctl, veth, Host, Link, Mac, Undo};
 
 use super::master::Master;
-use crate::{lease, pod_interface};
+use crate::{lease, pod_interface, veth_pair};
 
 /// The desired interface.
 #[derive(Clone, Debug)]
@@ -15,8 +15,8 @@ pub struct Subinterface {
     pub driver: Driver,
     /// The interface below it.
     pub master: Master,
-    /// Its MTU; 0 is the master's.
-    pub mtu: u32,
+    /// Its MTU as the config has it; 0 is the master's.
+    pub mtu: i64,
     /// Its hardware address, if the config or the runtime sets one.
     pub mac: Option<Mac>,
     /// Name servers for the result.
@@ -37,7 +37,7 @@ impl Subinterface {
         result.interfaces = vec![interface(req, &link)];
         result.ips.iter_mut().for_each(|ip| ip.interface = Some(0));
         self.configure(&mut pod, &link, &result)?;
-        result.dns = lease::choose_dns(&self.dns, std::mem::take(&mut result.dns));
+        result.dns = lease::choose_dns(req, &self.dns, std::mem::take(&mut result.dns));
         undo.keep();
         Ok(result)
     }
@@ -51,10 +51,9 @@ impl Subinterface {
     ) -> Result<Link> {
         let mut node = Host::here()?;
         let master = self.master.find(&mut node, pod)?;
-        self.check_mtu(master.as_ref())?;
+        let mtu = self.check_mtu(master.as_ref())?;
         let (owner, kind) = (req.owner(), self.driver.kind());
-        let wanted =
-            Child { name: &req.ifname, owner: &owner, driver: self.driver, mtu: self.mtu, mac: self.mac };
+        let wanted = Child { name: &req.ifname, owner: &owner, driver: self.driver, mtu, mac: self.mac };
         let created = wanted.create(self.master.in_kernel(master.as_ref()), &mut node, pod);
         let link = created.or_else(|error| {
             if veth::name_taken(pod, &req.ifname, &error) {
@@ -66,14 +65,16 @@ impl Subinterface {
         Ok(link)
     }
 
-    fn check_mtu(&self, master: Option<&Link>) -> Result<()> {
-        match master.filter(|master| self.mtu > master.mtu) {
-            None => Ok(()),
-            Some(master) => {
-                let text = format!("mtu: invalid MTU {}, must be [0, master MTU({})]", self.mtu, master.mtu);
-                let hint = format!("raise the MTU of {}, or remove `mtu`", master.name);
-                Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint).into())
+    fn check_mtu(&self, master: Option<&Link>) -> Result<u32> {
+        let largest = master.map_or(u32::MAX, |master| master.mtu);
+        match (u32::try_from(self.mtu), master) {
+            (Ok(mtu), _) if mtu <= largest => veth_pair::check_mtu(mtu).map(|()| mtu),
+            (_, Some(master)) => {
+                let text = format!("invalid MTU {}, must be [0, master MTU({largest})]", self.mtu);
+                let hint = format!("mtu: raise the MTU of {}, or remove the key", master.name);
+                Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into())
             }
+            (_, None) => Err(veth_pair::impossible_mtu(self.mtu)),
         }
     }
 
@@ -101,9 +102,8 @@ impl Subinterface {
         }
         // A VLAN cannot be brought up while its master is down; the other kinds can.
         let must_be_up = matches!(self.driver, Driver::Vlan(_));
-        if let Some(master) = self.master.status(&mut node, must_be_up)? {
-            self.check_mtu(Some(&master))?;
-        }
+        let master = self.master.status(&mut node, must_be_up)?;
+        self.check_mtu(master.as_ref())?;
         lease::status(req)
     }
 }

@@ -86,10 +86,9 @@ fn not_available(error: Error) -> Error {
 
 fn by_name(host: &mut Host, name: &str, location: &str) -> Result<Link> {
     let missing = || {
-        let text = format!("failed to lookup master {name:?}: there is no such interface {location}");
-        podwire_cni_spec::Error::invalid_config(text)
-            .with_details("correct `master`, or create that interface")
-            .into()
+        let text = format!("failed to lookup master {name:?}: Link not found");
+        let hint = format!("there is no such interface {location}: correct `master`, or create it");
+        podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into()
     };
     let found = host.find_link(name).doing(|| format!("failed to lookup master {name:?}"))?;
     found.ok_or_else(missing)
@@ -103,10 +102,9 @@ fn of_default_route(host: &mut Host, whose: &str) -> Result<Link> {
         .filter_map(|route| Some((route.dst.is_ipv6(), route.priority.unwrap_or(0), route.link?)))
         .min();
     let Some((_, _, index)) = best else {
-        let text = format!("master: no default route interface found: {whose} has no default route");
-        return Err(podwire_cni_spec::Error::invalid_config(text)
-            .with_details("name the interface in `master`")
-            .into());
+        let hint = format!("master: {whose} has no default route, so name the interface");
+        let error = podwire_cni_spec::Error::invalid_config("no default route interface found");
+        return Err(error.with_hint(hint).into());
     };
     Ok(link::by_index(&mut host.route, index)?)
 }

@@ -54,9 +54,7 @@ impl Allowlist {
                     "Sysctl {key} is not allowed. Only the following sysctls are allowed: [{}]",
                     all.join(" ")
                 );
-                Err(Error::invalid_config(text)
-                    .with_details(format!("{FILE} lists the allowed sysctls"))
-                    .into())
+                Err(Error::invalid_config(text).with_hint(format!("{FILE} lists the allowed sysctls")).into())
             }
         }
     }

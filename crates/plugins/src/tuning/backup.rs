@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use podwire_cni_plugin::{Context, Error, Request, Result};
-use podwire_cni_spec::json;
+use podwire_cni_plugin::{Command, Context, Error, Request, Result};
+use podwire_cni_spec::{json, Attachment};
 use podwire_kernel::{rt::link, sysctl, Host};
 use serde::{Deserialize, Serialize};
 
@@ -123,12 +123,14 @@ impl Backup {
         written.map_err(|source| failed("write backup", &file(req, SUFFIX), source))
     }
 
-    /// The backup of the request's attachment. An invalid file counts as empty, and one of another network is ignored.
+    /// The backup of the request's attachment. An invalid file counts as empty. One of another network is ignored, unless a
+    /// DEL has the result of an ADD for this interface: then the network was renamed since. (A DEL after a failed ADD, which
+    /// must not touch the interface of another network, has no result.)
     pub fn find(req: &Request<'_>) -> Result<Option<Backup>> {
         let found = read(&file(req, SUFFIX))?;
         let may_be_ours = |backup: &Backup| match backup.network.as_str() {
             "" => !req.signed_only,
-            network => network == req.network.as_str(),
+            network => network == req.network.as_str() || was_renamed(req),
         };
         Ok(found.filter(may_be_ours))
     }
@@ -143,6 +145,12 @@ impl Backup {
     pub fn remove_unfinished(req: &Request<'_>) -> Result<()> {
         remove(&file(req, UNFINISHED))
     }
+}
+
+/// Whether a DEL has the result of its ADD, so that a backup under another network's name can only be its own.
+fn was_renamed(req: &Request<'_>) -> bool {
+    let is_listed = |prev: &Attachment| prev.interfaces.iter().any(|one| one.name == req.ifname);
+    req.command == Command::Del && !req.signed_only && req.prev.as_ref().is_some_and(is_listed)
 }
 
 fn file(req: &Request<'_>, suffix: &str) -> PathBuf {

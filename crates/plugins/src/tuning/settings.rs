@@ -9,6 +9,8 @@ use podwire_cni_spec::{capability, Error};
 use podwire_kernel::Mac;
 use serde::Deserialize;
 
+use super::duplicates::DUPLICATED;
+
 /// The default folder of backups.
 pub const DATA_DIR: &str = "/run/cni/tuning";
 
@@ -129,9 +131,8 @@ fn sysctls(written: &BTreeMap<String, String>, ifname: &str) -> Result<BTreeMap<
     let mut all = BTreeMap::new();
     for (key, value) in written {
         if all.insert(path_of(key, ifname)?, value.clone()).is_some() {
-            let text =
-                format!("duplicated sysctl keys are not allowed: {key:?} is also there in another spelling");
-            return Err(Error::invalid_config(text).into());
+            let hint = format!("{key:?} is there in another spelling, too");
+            return Err(Error::invalid_config(DUPLICATED).with_hint(hint).into());
         }
     }
     Ok(all)
@@ -148,7 +149,7 @@ fn path_of(key: &str, ifname: &str) -> Result<String> {
     if path.len() < 2 || path[0] != "net" {
         let text = format!("invalid net sysctl key: {key:?}");
         return Err(Error::invalid_config(text)
-            .with_details("only sysctls under net. are per namespace")
+            .with_hint("only sysctls under net. are per namespace")
             .into());
     }
     Ok(path.join("/").replacen("IFNAME", ifname, 1))

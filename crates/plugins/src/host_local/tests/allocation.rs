@@ -123,7 +123,7 @@ fn a_requested_address_is_given_or_the_add_fails() {
                 10.1.0.1-10.1.0.254";
     assert_eq!(node.refused("b"), (999, text.into()));
     let error = node.try_add("b").unwrap_err().to_cni();
-    assert!(error.details.starts_with("it belongs to a (eth0) ("), "{}", error.details);
+    assert!(error.hint.starts_with("it belongs to a (eth0) ("), "{}", error.hint);
     assert!(node.refused("a").1.contains("10.1.0.77 has been allocated to a, duplicate"));
 
     node.args = "IgnoreUnknown=1;IP=10.1.0.78/24;K8S_POD_NAME=x".into();

@@ -67,7 +67,7 @@ fn an_address_is_not_assigned_during_its_cooldown() {
         node.now += 299;
         let error = node.try_add("b").unwrap_err().to_cni();
         assert_eq!(error.code, 11);
-        assert!(error.details.contains("all 1 are taken, 1 of them until ipam.cooldown is over"), "{error}");
+        assert!(error.hint.contains("all 1 are taken, 1 of them until ipam.cooldown is over"), "{error}");
         assert_eq!(node.status().unwrap_err().0, 50);
         node.now += 1;
         assert_eq!(node.status(), Ok(()));
