@@ -20,7 +20,6 @@ mod registration;
 mod routes;
 mod store_watcher;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,7 @@ use podwire_agent_ipc::pods::Cluster;
 use podwire_agent_ipc::status::{Mode, Phase};
 use podwire_bgp::Bird;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_http_server::Listen;
 use podwire_overlay::UplinkPreference;
 use tracing::info;
 
@@ -64,8 +64,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// The cluster's pods and nodes, if there is a Kubernetes API.
     pub cluster: Option<Arc<dyn Cluster>>,
-    /// The address of the health and metrics server; none disables it.
-    pub health: Option<SocketAddr>,
+    /// Where health and metrics are served, if they are.
+    pub health: Option<Listen>,
     /// The source of policies, if the agent enforces them.
     pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
@@ -91,8 +91,8 @@ where
     let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent));
     start_allocator(&settings, &status, opener.clone())?;
     let _watcher = start_routes(&settings, &status, &metrics, opener)?;
-    if let Some(address) = settings.health {
-        http::serve(address, status, metrics).await?;
+    if let Some(listen) = settings.health {
+        http::serve(listen, status, metrics).await?;
     }
     shutdown.wait().await;
     let _ = std::fs::remove_file(&settings.socket);
