@@ -1,7 +1,8 @@
 //! The manifests in `deploy`, as users apply them: what the containers may do, see and answer.
 
+use podwire_test_servers::{kubernetes_programs, KubeApiServer};
 use podwire_tests::project;
-use serde_json::Value;
+use serde_json::{json, Value};
 
 /// The objects of both manifests, each with its file.
 fn objects() -> Vec<(&'static str, Value)> {
@@ -58,4 +59,73 @@ fn the_flannel_agent_sees_the_addresses_that_it_counts() {
     let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]);
     let mount = mount.unwrap_or_else(|| panic!("{title}: {dir} is not mounted"));
     assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&dir.into(), &true.into()), "{title}");
+}
+
+#[test]
+fn system_calls_are_filtered() {
+    for (title, pod) in pods() {
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault", "{title}");
+    }
+}
+
+/// Users of the manifests without kube-proxy name the API server there, as for Calico's.
+#[test]
+fn a_config_map_can_name_the_api_server() {
+    let wanted = json!([{"configMapRef": {"name": "kubernetes-services-endpoint", "optional": true}}]);
+    for (title, pod) in pods() {
+        assert_eq!(pod["containers"][0]["envFrom"], wanted, "{title}");
+    }
+}
+
+/// A real API server with the objects of the manifests: an agent changes the status of its own node and of its pods only.
+#[test]
+fn an_agent_changes_its_own_node_and_its_pods_only() {
+    let programs = match kubernetes_programs(&[]) {
+        Ok(programs) => programs,
+        Err(why) => return eprintln!("left out: the admission policy of the manifests: {why}"),
+    };
+    let server = KubeApiServer::start(&programs);
+    for node in ["n1", "n2"] {
+        server.request("POST", "/api/v1/nodes", Some(&json!({"metadata": {"name": node}}))).unwrap();
+        server.create_pod("shop", &format!("web-{node}"), node, json!({}));
+    }
+    let wanted = ["ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    // The calico agent patches pods too.
+    for (_, object) in objects().into_iter().filter(|(path, _)| path.contains("calico")) {
+        let kind = object["kind"].as_str().expect("a kind");
+        let is_agents = object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("podwire-agent"));
+        if wanted.contains(&kind) && is_agents {
+            let plural = kind.to_lowercase().replace("policy", "policie") + "s";
+            let plural = plural.replace("policiebindings", "policybindings");
+            let version = object["apiVersion"].as_str().expect("a version");
+            server.request("POST", &format!("/apis/{version}/{plural}"), Some(&object)).unwrap();
+        }
+    }
+    let patch = json!({"metadata": {"annotations": {"test": "1"}}});
+    let tried = |node: Option<&str>, path: &str| {
+        let account = "kube-system:podwire-agent";
+        server.patch_as(account, node, path, &patch).map(drop).map_err(|error| error.to_string())
+    };
+    let (node, pod) = (
+        |name: &str| format!("/api/v1/nodes/{name}/status"),
+        |name: &str| format!("/api/v1/namespaces/shop/pods/{name}/status"),
+    );
+    // Roles and policies take effect a moment after they are created.
+    server.until("the agent may patch its own node", || tried(Some("n1"), &node("n1")).is_ok());
+    server.until("the agent may not patch another node", || tried(Some("n1"), &node("n2")).is_err());
+    for (from, path, is_allowed) in [
+        (Some("n1"), node("n1"), true),
+        (Some("n2"), node("n2"), true),
+        (Some("n2"), node("n1"), false),
+        (Some("n1"), pod("web-n1"), true),
+        (Some("n1"), pod("web-n2"), false),
+        (None, node("n1"), false),
+        (None, pod("web-n1"), false),
+    ] {
+        let outcome = tried(from, &path);
+        assert_eq!(outcome.is_ok(), is_allowed, "from {from:?}: {path}: {outcome:?}");
+        if let Err(why) = outcome {
+            assert!(why.contains("may not change an object of node"), "{why}");
+        }
+    }
 }
