@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ where
     R: Serialize,
 {
     if let Some(dir) = path.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
+        podwire_fs::create_state_dir(dir)?;
     }
     // Bound under another name and renamed: the path never disappears while a new agent takes over. A plugin that found
     // no socket would conclude that this node has no agent.

@@ -20,7 +20,6 @@ mod registration;
 mod routes;
 mod store_watcher;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,7 @@ use podwire_agent_ipc::pods::Cluster;
 use podwire_agent_ipc::status::{Mode, Phase};
 use podwire_bgp::Bird;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_http_server::Listen;
 use podwire_overlay::UplinkPreference;
 use tracing::info;
 
@@ -64,8 +64,8 @@ pub struct Settings {
     pub socket: PathBuf,
     /// The cluster's pods and nodes, if there is a Kubernetes API.
     pub cluster: Option<Arc<dyn Cluster>>,
-    /// The address of the health and metrics server; none disables it.
-    pub health: Option<SocketAddr>,
+    /// Where health and metrics are served, if they are.
+    pub health: Option<Listen>,
     /// The source of policies, if the agent enforces them.
     pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
@@ -89,17 +89,17 @@ where
         None => None,
     };
     let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent));
-    start_allocator(&settings, &status, opener.clone())?;
-    let _watcher = start_routes(&settings, &status, &metrics, opener)?;
-    if let Some(address) = settings.health {
-        http::serve(address, status, metrics).await?;
+    let allocator = start_allocator(&settings, &status, opener.clone())?;
+    let _watcher = start_routes(&settings, &status, &metrics, opener, allocator)?;
+    if let Some(listen) = settings.health {
+        http::serve(listen, status, metrics).await?;
     }
     shutdown.wait().await;
     let _ = std::fs::remove_file(&settings.socket);
     Ok(())
 }
 
-fn start_allocator<O>(settings: &Settings, status: &StatusHandle, opener: O) -> Result<()>
+fn start_allocator<O>(settings: &Settings, status: &StatusHandle, opener: O) -> Result<BlockAllocator>
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync + 'static,
 {
@@ -110,17 +110,18 @@ where
         allocator = allocator.with_cluster(cluster);
     }
     allocator::serve(&settings.socket, allocator.clone())?;
+    let checked = allocator.clone();
     status.add_source(move |status| {
         // A pod can get neither a warm address nor one of the store.
-        if let Err(error) = allocator.check_ready() {
+        if let Err(error) = checked.check_ready() {
             status.problems.push(format!("addresses: {error}"));
             if status.phase == Phase::Ready {
                 status.phase = Phase::Broken;
             }
         }
-        status.addresses = Some(allocator.status());
+        status.addresses = Some(checked.status());
     });
-    Ok(())
+    Ok(allocator)
 }
 
 /// Starts the threads that write routes, the node's record and BIRD's configuration.
@@ -129,6 +130,7 @@ fn start_routes<O>(
     status: &StatusHandle,
     metrics: &Arc<Metrics>,
     opener: O,
+    allocator: BlockAllocator,
 ) -> Result<StoreWatcher>
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
@@ -149,7 +151,8 @@ where
         status: status.clone(),
         metrics: metrics.clone(),
     })?;
-    StoreWatcher::start(opener, has_bgp, routes, status.clone())
+    let pools_changed = Box::new(move || allocator.pools_changed());
+    StoreWatcher::start(opener, has_bgp, routes, pools_changed, status.clone())
 }
 
 fn start_bgp(

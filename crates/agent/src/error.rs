@@ -1,7 +1,6 @@
 //! Errors of the agent. Most are reported and retried; only a step that can never succeed ends the program.
 
 use std::io;
-use std::net::SocketAddr;
 
 use podwire_fs::FileError;
 
@@ -42,13 +41,8 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] FileError),
     /// The health port.
-    #[error("cannot serve health and metrics at {address}: {source}")]
-    Listen {
-        /// The address and port.
-        address: SocketAddr,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] podwire_http_server::Error),
     /// The policy agent.
     #[error("policies: {0}")]
     Policies(#[from] podwire_policy_agent::Error),

@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz`, `/status` and `/metrics`. The first two answer like flannel's, so that its probes fit.
+//! `/status` is for clients on the node only: it names nodes, addresses and policies of the whole cluster.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::http::{header, StatusCode};
@@ -8,33 +8,31 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::Router;
 use podwire_agent_ipc::status::{Phase, Status};
+use podwire_http_server::{Listen, Routes};
 use tracing::info;
 
 use crate::metrics::Metrics;
 use crate::status::StatusHandle;
-use crate::{Error, Result};
+use crate::Result;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves until the runtime ends.
-pub(crate) async fn serve(address: SocketAddr, status: StatusHandle, metrics: Arc<Metrics>) -> Result<()> {
-    let failed = |source| Error::Listen { address, source };
-    let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+pub(crate) async fn serve(listen: Listen, status: StatusHandle, metrics: Arc<Metrics>) -> Result<()> {
     let (ready, measured) = (status.clone(), status.clone());
-    let router =
+    let remote =
         Router::new()
             .route("/healthz", get(|| async { "podwire agent is running\n" }))
             .route("/readyz", get(move || async move { readiness(&ready.read()) }))
-            .route("/status", get(move || async move { json(&status.read()) }))
             .route(
                 "/metrics",
                 get(move || async move {
                     ([(header::CONTENT_TYPE, OPENMETRICS)], metrics.text(&measured.read()))
                 }),
             );
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    info!(address = %bound, "serving health and metrics");
+    let local = remote.clone().route("/status", get(move || async move { json(&status.read()) }));
+    let bound = podwire_http_server::serve(listen, Routes { local, remote }).await?;
+    info!(addresses = ?bound, "serving health and metrics");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ const MAX_LENGTH: usize = 256;
 /// Counts calls until the runtime ends.
 pub(crate) fn listen(socket: &Path, metrics: Arc<Metrics>) -> Result<()> {
     if let Some(dir) = socket.parent() {
-        fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
+        podwire_fs::create_state_dir(dir).map_err(FileError::at("create", dir))?;
     }
     // The socket of the previous agent.
     match fs::remove_file(socket) {

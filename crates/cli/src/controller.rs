@@ -1,13 +1,14 @@
 //! `podwire controller`: allocates the pod CIDRs of nodes and releases leaked addresses. Flags that kube-controller-manager
 //! has keep its names.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use podwire_controller::{ClusterCidrs, LeaderElection, LeakCollection, NodeCidrMasks, Settings};
+use podwire_http_server::Listen;
 use podwire_kubernetes::ClientOptions;
 
 use crate::failure::Failure;
@@ -61,9 +62,9 @@ pub(crate) struct Controller {
     /// URL of the API server [default: of the kubeconfig].
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// Address for /healthz, /readyz, /status and /metrics.
-    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
-    healthz_ip: IpAddr,
+    /// Address for /healthz, /readyz and /metrics besides 127.0.0.1 and ::1, which also serve /status; 0.0.0.0 and :: are all.
+    #[arg(long, value_name = "IP")]
+    healthz_ip: Option<IpAddr>,
     /// Health port; 0 disables the server.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     healthz_port: u16,
@@ -129,8 +130,8 @@ impl Controller {
             v4: given(self.node_cidr_mask_size_ipv4),
             v6: given(self.node_cidr_mask_size_ipv6),
         };
-        let health_address =
-            (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port));
+        let health =
+            (self.healthz_port != 0).then_some(Listen { ip: self.healthz_ip, port: self.healthz_port });
         let leak_collection = self.leak_collection();
         let cluster_cidrs = if leak_collection.is_some() && self.cluster_cidr.is_empty() {
             None
@@ -141,7 +142,7 @@ impl Controller {
             cluster_cidrs,
             leak_collection,
             leader_election: self.election.leader_election()?,
-            health_address,
+            health,
         })
     }
 
@@ -193,13 +194,13 @@ mod tests {
         let election = settings.leader_election.unwrap();
         assert_eq!((election.name.as_str(), election.namespace.as_str()), ("ranges", "network"));
         assert_eq!(election.renew_deadline, Duration::from_secs(20));
-        assert_eq!(settings.health_address.unwrap().to_string(), "0.0.0.0:10260");
+        assert_eq!(settings.health, Some(Listen { ip: None, port: 10260 }));
     }
 
     #[test]
     fn without_leader_election_there_is_no_lease() {
         let settings = settings("--cluster-cidr 10.244.0.0/16 --leader-elect=false").unwrap();
-        assert!(settings.leader_election.is_none() && settings.health_address.is_none());
+        assert!(settings.leader_election.is_none() && settings.health.is_none());
     }
 
     #[test]

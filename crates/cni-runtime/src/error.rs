@@ -118,8 +118,8 @@ impl Error {
             _ => podwire_cni_spec::Error::new(self.code(), self.to_string()).with_details(self.hint()),
         };
         let Some(file) = self.config_file() else { return error };
-        let details = [error.details.as_str(), &config_in(file)].into_iter().filter(|text| !text.is_empty());
-        let details = details.collect::<Vec<_>>().join("; ");
+        let place = config_in(file);
+        let details = if error.details.is_empty() { place } else { format!("{}; {place}", error.details) };
         error.with_details(details)
     }
 

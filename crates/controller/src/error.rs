@@ -1,7 +1,6 @@
 //! Errors of the controller. Flags that can never work end it; everything else is reported and retried.
 
 use std::io;
-use std::net::SocketAddr;
 
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -29,13 +28,8 @@ pub enum Error {
         why: String,
     },
     /// The port for health and metrics is not available.
-    #[error("cannot serve health and metrics at {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Listen(#[from] podwire_http_server::Error),
     /// Signal handlers cannot be installed.
     #[error("cannot handle signals: {0}")]
     Signals(io::Error),

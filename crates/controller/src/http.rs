@@ -1,4 +1,4 @@
-//! `/healthz`, `/readyz`, `/status` and `/metrics`.
+//! `/healthz`, `/readyz`, `/status` and `/metrics`. `/status` is for clients on the node only.
 //!
 //! A standby controller is ready. A controller that cannot reach the API server is not.
 
@@ -9,31 +9,28 @@ use axum::http::{header, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::Router;
+use podwire_http_server::{Listen, Routes};
 
 use crate::metrics::Metrics;
 use crate::status::{Phase, StatusHandle};
-use crate::{Error, Result};
+use crate::Result;
 
 const PROMETHEUS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until the runtime ends. Returns the bound address.
+/// Serves until the runtime ends. Returns the bound addresses.
 pub(crate) async fn serve(
-    address: SocketAddr,
+    listen: Listen,
     status: StatusHandle,
     metrics: Arc<Metrics>,
-) -> Result<SocketAddr> {
-    let failed = |source| Error::Listen { address, source };
-    let listener = tokio::net::TcpListener::bind(address).await.map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
+) -> Result<Vec<SocketAddr>> {
     let ready = status.clone();
     let metrics = move || async move { ([(header::CONTENT_TYPE, PROMETHEUS)], metrics.text()) };
-    let router = Router::new()
+    let remote = Router::new()
         .route("/healthz", get(|| async { "podwire controller is running\n" }))
         .route("/readyz", get(move || async move { readiness(&ready) }))
-        .route("/status", get(move || async move { json(&status) }))
         .route("/metrics", get(metrics));
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(bound)
+    let local = remote.clone().route("/status", get(move || async move { json(&status) }));
+    Ok(podwire_http_server::serve(listen, Routes { local, remote }).await?)
 }
 
 fn readiness(status: &StatusHandle) -> (StatusCode, String) {

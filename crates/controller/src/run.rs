@@ -27,9 +27,9 @@ pub async fn run(settings: Settings, client: Client) -> Result<()> {
     let election = settings.leader_election;
     let identity = election.as_ref().map_or_else(identity, |election| election.identity.clone());
     let (status, metrics) = (StatusHandle::new(&identity), Arc::new(Metrics::new()));
-    if let Some(address) = settings.health_address {
-        let bound = http::serve(address, status.clone(), metrics.clone()).await?;
-        info!(%bound, "serving health and metrics");
+    if let Some(listen) = settings.health {
+        let bound = http::serve(listen, status.clone(), metrics.clone()).await?;
+        info!(addresses = ?bound, "serving health and metrics");
     }
     for (network, services) in settings.cluster_cidrs.iter().flat_map(ClusterCidrs::service_overlaps) {
         warn!(%network, %services, "the service range overlaps the cluster network and is excluded from it");

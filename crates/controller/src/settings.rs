@@ -1,7 +1,8 @@
 //! The controller's settings.
 
-use std::net::SocketAddr;
 use std::time::Duration;
+
+use podwire_http_server::Listen;
 
 use crate::{ClusterCidrs, Error, LeakCollection, Result};
 
@@ -14,8 +15,8 @@ pub struct Settings {
     pub leak_collection: Option<LeakCollection>,
     /// Leader election. `None`: this controller always leads, and no other may run.
     pub leader_election: Option<LeaderElection>,
-    /// The address for health and metrics, if they are served.
-    pub health_address: Option<SocketAddr>,
+    /// Where health and metrics are served, if they are.
+    pub health: Option<Listen>,
 }
 
 /// Leader election: the flags `--leader-elect-…` of all Kubernetes components.

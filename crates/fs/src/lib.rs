@@ -1,10 +1,10 @@
-//! Two things that every crate with files needs: atomic replacement, and I/O errors that name their path.
+//! What every crate with files needs: atomic replacement, private directories, and I/O errors that name their path.
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
 
@@ -56,11 +56,41 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
+/// Creates a directory of Podwire's state if it is missing. It and its parents below the last directory `podwire` are for
+/// their owner only (0700), whatever the umask allows. An existing directory stays as it is.
+pub fn create_state_dir(path: &Path) -> io::Result<()> {
+    // Directories above it belong to the system, and have the usual mode.
+    let own = path.ancestors().find(|dir| dir.file_name().is_some_and(|name| name == "podwire"));
+    if let Some(parent) = own.unwrap_or(path).parent() {
+        fs::create_dir_all(parent)?;
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_state_directory_is_private_and_its_system_parents_are_not() {
+        let dir = std::env::temp_dir().join(format!("podwire-fs-state-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        create_state_dir(&dir.join("lib/podwire/dhcp")).unwrap();
+        create_state_dir(&dir.join("elsewhere/state")).unwrap();
+        let mode = |path: &str| fs::metadata(dir.join(path)).unwrap().permissions().mode() & 0o777;
+        for private in ["lib/podwire", "lib/podwire/dhcp", "elsewhere/state"] {
+            assert_eq!(mode(private), 0o700, "{private}");
+        }
+        for usual in ["lib", "elsewhere"] {
+            assert_ne!(mode(usual) & 0o055, 0, "{usual} is private");
+        }
+        fs::set_permissions(dir.join("lib/podwire"), fs::Permissions::from_mode(0o755)).unwrap();
+        create_state_dir(&dir.join("lib/podwire/dhcp")).unwrap();
+        assert_eq!(mode("lib/podwire"), 0o755, "an existing directory is changed");
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn replace_leaves_the_new_content_and_no_temporary_file() {

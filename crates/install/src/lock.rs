@@ -21,7 +21,7 @@ impl InstallLock {
         let dir = root.target(Path::new(STATE));
         let parent = dir.parent().unwrap_or(&dir).to_owned();
         loop {
-            fs::create_dir_all(&dir).map_err(Error::file("create", &dir))?;
+            podwire_fs::create_state_dir(&dir).map_err(Error::file("create", &dir))?;
             let lock = match File::open(&dir) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 opened => opened.map_err(Error::file("open", &dir))?,

@@ -129,7 +129,7 @@ impl CleanupLock {
         };
         match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                std::fs::create_dir_all("/run/podwire")?;
+                podwire_fs::create_state_dir(std::path::Path::new("/run/podwire"))?;
                 open()
             }
             other => other,

@@ -1,12 +1,13 @@
 //! sysctls under /proc/sys, of the calling thread's network namespace.
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use podwire_fs::FileError;
 use podwire_ip::IpFamily;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 fn file(key: &str) -> PathBuf {
     PathBuf::from("/proc/sys").join(key)
@@ -41,6 +42,25 @@ pub fn ensure_if_there(key: &str, value: &str) -> Result<()> {
         Err(error) if error.is_gone() => Ok(()),
         other => other,
     }
+}
+
+/// As [`ensure_if_there`], but does nothing where /proc/sys is read-only, as in a container. Returns whether the value
+/// changed. For settings that are only a second line of defence.
+pub fn ensure_if_writable(key: &str, value: &str) -> Result<bool> {
+    match read(key) {
+        Ok(found) if found == value => return Ok(false),
+        Err(error) if error.is_gone() => return Ok(false),
+        _ => {}
+    }
+    match write(key, value) {
+        Err(Error::File(error)) if is_read_only(&error.source) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// EROFS is the answer of a read-only mount, EACCES that of AppArmor and SELinux.
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
 /// As [`write`], but succeeds if the kernel lacks the sysctl. For new links, whose value need not be read first.

@@ -92,16 +92,27 @@ impl Tunnel {
             .nest(a::LINKINFO, |m| self.driver.describe(m));
         done.push(message.doing().into());
         host.route.request(message)?;
-        // The node is a router on this link: it must not accept router advertisements.
-        let key = format!("net/ipv6/conf/{}/accept_ra", self.name);
-        host.run(|| crate::sysctl::ensure_if_there(&key, "0"))??;
+        self.reject_router_advertisements(host)?;
         let created = host.get_link(&self.name)?;
         let up = link::set_flags(created.index, link::UP, link::UP, format!("bring {} up", self.name));
         host.route.request(up.string(a::IFALIAS, self.alias))?;
         Ok(Ensured { link: host.get_link(&self.name)?, done, is_new: true })
     }
 
+    /// The node is a router on this link: it must not accept router advertisements. Netlink shows this setting and
+    /// cannot change it. Where /proc/sys is read-only, the guard of the tunnels
+    /// ([`crate::firewall::tunnel`]) still drops router advertisements. Returns whether the setting changed.
+    fn reject_router_advertisements(&self, host: &Host) -> Result<bool> {
+        let key = format!("net/ipv6/conf/{}/accept_ra", self.name);
+        host.run(|| crate::sysctl::ensure_if_writable(&key, "0"))?
+    }
+
     fn change(&self, host: &mut Host, found: Link, current: Driver) -> Result<Ensured> {
+        let mut repaired = Vec::new();
+        // A program changed it, or the agent ended between the creation of the link and this step.
+        if found.accept_ra.is_some_and(|value| value != 0) && self.reject_router_advertisements(host)? {
+            repaired.push(format!("set accept_ra of {} to 0", self.name));
+        }
         let mut messages = Vec::new();
         let name = &self.name;
         if current != self.driver {
@@ -125,10 +136,10 @@ impl Tunnel {
         if !found.is_up() {
             messages.push(link::up(&found));
         }
-        let done: Vec<String> = messages.iter().map(|message| message.doing().into()).collect();
-        if done.is_empty() {
-            return Ok(Ensured { link: found, done, is_new: false });
+        if messages.is_empty() {
+            return Ok(Ensured { link: found, done: repaired, is_new: false });
         }
+        let done = repaired.into_iter().chain(messages.iter().map(|message| message.doing().into())).collect();
         for message in messages {
             match host.route.request(message) {
                 // An older kernel that cannot change this setting.

@@ -145,6 +145,31 @@ fn only_peers_with_their_own_pods_come_out_of_the_tunnel() {
 }
 
 #[test]
+fn no_router_advertisement_comes_out_of_a_tunnel_whatever_the_sysctl_says() {
+    let lab = Lab::new(1430);
+    build(&lab, &Vxlan::default(), false);
+    let (n1, n2) = (lab.node(1), lab.node(2));
+    n2.node.sh("echo 2 >/proc/sys/net/ipv6/conf/flannel-v6.1/accept_ra");
+    let from_peer = || Probe {
+        name: "router-advertisement".into(),
+        sender: &n1.node,
+        pod: None,
+        port: "8472",
+        source: "-",
+        destination: "fd10::12",
+        target: n2,
+        inner_source: "fe80::77",
+    };
+    let route = || n2.node.sh("ip -6 route show default dev flannel-v6.1");
+    received(&lab, IpFamily::V6, &[from_peer()]);
+    assert_eq!(route(), "");
+    // Without the guard the same packet gives the node a default route.
+    n2.node.sh("nft delete table inet podwire_tunnel");
+    received(&lab, IpFamily::V6, &[from_peer()]);
+    assert!(route().contains("via fe80::77"), "the packet is no router advertisement: {}", route());
+}
+
+#[test]
 fn only_peers_with_their_own_pods_come_out_of_an_ipip_tunnel() {
     if !needs("ipip") {
         return;

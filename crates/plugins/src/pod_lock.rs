@@ -36,7 +36,7 @@ impl PodLock {
         let folder = Path::new(FOLDER);
         let path = inode.map(|inode| folder.join(format!("{inode}.lock")));
         let path = path.map_err(|source| failed("read the inode of the namespace for", folder, source))?;
-        fs::create_dir_all(folder).map_err(|source| failed("create folder", folder, source))?;
+        podwire_fs::create_state_dir(folder).map_err(|source| failed("create folder", folder, source))?;
         PodLock::at(path)
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct ClusterState {
     /// The kinds that the source has listed at least once.
     listed: BTreeSet<Kind>,
     interfaces: BTreeMap<Owner, Interface>,
+    /// Pods that were attached before the source listed them.
+    starting: BTreeSet<String>,
 }
 
 /// The attached interfaces of this node's pods.
@@ -53,7 +55,10 @@ impl ClusterState {
         match update {
             Update::Listed(kind, all) => {
                 match kind {
-                    Kind::Pod => self.pods.list(named(all.pods)),
+                    Kind::Pod => {
+                        self.pods.list(named(all.pods));
+                        self.starting.retain(|name| self.pods.get(name).is_none());
+                    }
                     Kind::Namespace => self.namespaces.list(named(all.namespaces)),
                     Kind::Node => self.nodes.list(named(all.nodes)),
                     Kind::NetworkPolicy => self.network_policies.list(named(all.network_policies)),
@@ -64,7 +69,10 @@ impl ClusterState {
                 self.listed.insert(kind);
             }
             Update::Changed(some) => {
-                named(some.pods).for_each(|(name, one)| self.pods.put(name, one));
+                for (name, pod) in named(some.pods) {
+                    self.starting.remove(&name);
+                    self.pods.put(name, pod);
+                }
                 named(some.namespaces).for_each(|(name, one)| self.namespaces.put(name, one));
                 named(some.nodes).for_each(|(name, one)| self.nodes.put(name, one));
                 named(some.network_policies).for_each(|(name, one)| self.network_policies.put(name, one));
@@ -95,12 +103,17 @@ impl ClusterState {
         previous_owners.iter().for_each(|key| self.detach(key));
         self.detach(&interface.owner);
         self.mark_pods_of(&interface);
+        // At the start, attached pods come before the first list. One that is not in it was deleted meanwhile.
+        if self.is_complete() && !self.knows(&interface.pod_name()) {
+            self.starting.insert(interface.pod_name());
+        }
         self.interfaces.insert(interface.owner.clone(), interface);
     }
 
     pub fn detach(&mut self, key: &Owner) {
         if let Some(interface) = self.interfaces.remove(key) {
             self.mark_pods_of(&interface);
+            self.starting.remove(&interface.pod_name());
         }
     }
 
@@ -158,6 +171,12 @@ impl ClusterState {
     /// Whether the source lists the pod.
     pub fn knows(&self, pod: &str) -> bool {
         self.pods.get(pod).is_some()
+    }
+
+    /// Whether the source no longer lists a pod that is still attached: it was deleted without waiting for its end.
+    pub fn is_gone(&self, pod: &str) -> bool {
+        let is_attached = self.interfaces.values().any(|interface| interface.pod_name() == pod);
+        is_attached && self.is_complete() && !self.knows(pod) && !self.starting.contains(pod)
     }
 
     /// The number of policies and of interfaces.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use podwire_netlink::{rt, Socket};
+use podwire_policy::Direction;
 use tracing::info;
 
 use crate::cluster_state::ClusterState;
@@ -69,7 +70,7 @@ impl DropLog {
             protocol: sample.protocol.clone(),
             port: sample.port,
             direction: sample.direction.to_string(),
-            reason: tables.reason(sample).into(),
+            reason: reason(sample, cluster, tables),
         }
     }
 
@@ -82,6 +83,23 @@ impl DropLog {
             Some(pod) => format!("{pod} as {source}"),
             None => source,
         }
+    }
+}
+
+/// Why a packet was dropped. Of an address without a listed pod it says what is known of the pod.
+fn reason(sample: &DropSample, cluster: &ClusterState, tables: &Nftables) -> String {
+    let reason = tables.reason(sample);
+    if !tables.is_unknown_pod(sample) {
+        return reason.into();
+    }
+    let end = match sample.direction {
+        Direction::Egress => sample.source,
+        Direction::Ingress => sample.destination,
+    };
+    match end.and_then(|ip| cluster.pod_with_address(ip)) {
+        Some(pod) if cluster.is_gone(&pod) => format!("{pod} is gone from the API and still runs"),
+        Some(pod) => format!("the policies of {pod} are not known yet"),
+        None => reason.into(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The SQLite file and its tables.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +23,8 @@ INSERT OR IGNORE INTO writes VALUES (1, 0);
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) path: PathBuf,
+    /// Device and inode of the open file.
+    identity: (u64, u64),
     connection: Mutex<Connection>,
 }
 
@@ -44,11 +47,12 @@ impl Database {
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
         transaction.execute_batch(SCHEMA).and_then(|()| transaction.commit()).map_err(fail)?;
-        Ok(Database { path: path.into(), connection: Mutex::new(connection) })
+        let identity = identity(path).map_err(|error| unavailable(path, "open", "", &error.to_string()))?;
+        Ok(Database { path: path.into(), identity, connection: Mutex::new(connection) })
     }
 
     pub(crate) fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection("read", key)?;
         connection
             .prepare_cached("SELECT key, value, revision FROM entries WHERE key = ?1")
             .and_then(|mut query| query.query_row([key], entry).optional())
@@ -68,7 +72,7 @@ impl Database {
     /// Waits until no other client writes.
     pub(crate) fn wait_for_writers(&self) -> Result<(), StoreError> {
         let fail = self.fail("follow", "");
-        let mut connection = self.connection();
+        let mut connection = self.connection("follow", "")?;
         let lock = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
         lock.rollback().map_err(&fail)
     }
@@ -82,7 +86,7 @@ impl Database {
         action: impl FnOnce(&Transaction<'_>, i64) -> rusqlite::Result<usize>,
     ) -> Result<Revision, StoreError> {
         let fail = self.fail(verb, key);
-        let mut connection = self.connection();
+        let mut connection = self.connection(verb, key)?;
         let transaction =
             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&fail)?;
         let found = transaction
@@ -105,9 +109,21 @@ impl Database {
         Ok(revision(number))
     }
 
-    /// A transaction that a panic interrupts is rolled back, so that a poisoned lock does not matter.
-    fn connection(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The connection, if the path still leads to its file. SQLite would go on with a removed file, which no other client
+    /// sees and which is lost when this one ends.
+    fn connection(&self, verb: &'static str, key: &str) -> Result<MutexGuard<'_, Connection>, StoreError> {
+        let why = match identity(&self.path) {
+            // A transaction that a panic interrupts is rolled back, so that a poisoned lock does not matter.
+            Ok(found) if found == self.identity => {
+                return Ok(self.connection.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            Ok(_) => "the file was replaced by another one while it was open".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                "the file was removed while it was open; put it back, or restart this program to begin with an empty one".into()
+            }
+            Err(error) => error.to_string(),
+        };
+        Err(unavailable(&self.path, verb, key, &why))
     }
 
     fn fail<'a>(&'a self, verb: &'static str, key: &'a str) -> impl Fn(rusqlite::Error) -> StoreError + 'a {
@@ -121,7 +137,7 @@ impl Database {
         prefix: &str,
         read: impl Fn(&rusqlite::Row<'_>) -> rusqlite::Result<(String, T)>,
     ) -> Result<Vec<T>, StoreError> {
-        let connection = self.connection();
+        let connection = self.connection("list", prefix)?;
         let read_all = || -> rusqlite::Result<Vec<T>> {
             let mut query = connection.prepare_cached(query)?;
             let mut rows = query.query([prefix])?;
@@ -137,6 +153,10 @@ impl Database {
         };
         read_all().map_err(self.fail("list", prefix))
     }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
 }
 
 fn entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<Entry> {

@@ -32,7 +32,9 @@ impl SqliteFollow {
         let fail = |error: io::Error| unavailable(path, "follow", "", &error.to_string());
         let dir = Inotify::init().map_err(fail)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        dir.watches().add(parent, WatchMask::MODIFY | WatchMask::CREATE).map_err(fail)?;
+        // The removal of the file is noticed too: the next read fails.
+        let removal = WatchMask::DELETE | WatchMask::MOVED_FROM | WatchMask::MOVED_TO;
+        dir.watches().add(parent, WatchMask::MODIFY | WatchMask::CREATE | removal).map_err(fail)?;
         let file = path.file_name().unwrap_or_default().to_os_string();
         let mut log = file.clone();
         log.push("-wal");

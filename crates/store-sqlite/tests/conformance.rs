@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use podwire_block_ipam::store::{Store, StoreError};
 use podwire_store_sqlite::SqliteStore;
 
+/// Longer than any test waits.
+const WAIT: std::time::Duration = std::time::Duration::from_secs(20);
+
 /// A temporary directory that is removed after the test.
 struct TempDir(PathBuf);
 
@@ -76,4 +79,34 @@ fn a_file_that_is_not_a_database_is_reported_with_its_path() {
     let error = SqliteStore::open(&path).unwrap_err();
     assert!(matches!(&error, StoreError::Unavailable { verb: "open", .. }), "{error}");
     assert!(error.to_string().contains("ipam.db") && error.to_string().contains("not a database"), "{error}");
+}
+
+#[test]
+fn a_file_that_is_removed_or_replaced_while_it_is_open_is_an_error() {
+    let dir = TempDir::new("removed");
+    let (path, aside) = (dir.0.join("ipam.db"), dir.0.join("aside.db"));
+    let store = SqliteStore::open(&path).unwrap();
+    let revision = store.create("/a", b"1").unwrap();
+    let mut follow = store.follow(&["/"]).unwrap();
+    assert_eq!(follow.wait(WAIT).unwrap().unwrap().len(), 1);
+    std::fs::rename(&path, &aside).unwrap();
+    let begin = std::time::Instant::now();
+    let error = follow.wait(WAIT).unwrap_err().to_string();
+    assert!(error.contains("was removed while it was open"), "{error}");
+    assert!(begin.elapsed() < WAIT, "the watch notices it at once");
+    for error in [
+        store.get("/a").unwrap_err(),
+        store.list("/").unwrap_err(),
+        store.create("/b", b"1").unwrap_err(),
+        store.update("/a", b"2", revision).unwrap_err(),
+        store.delete("/a", revision).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("was removed while it was open"), "{error}");
+    }
+    let other = SqliteStore::open(&path).unwrap();
+    let error = store.get("/a").unwrap_err().to_string();
+    assert!(error.contains("was replaced by another one"), "{error}");
+    drop(other);
+    std::fs::rename(&aside, &path).unwrap();
+    assert_eq!(store.get("/a").unwrap().unwrap().value, b"1");
 }

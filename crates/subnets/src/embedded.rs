@@ -179,7 +179,7 @@ fn create(path: &Path) -> Result<()> {
         return Ok(());
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
+    podwire_fs::create_state_dir(dir).map_err(FileError::at("create", dir))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = dir.join(format!(".{name}.{}.{:08x}", std::process::id(), podwire_kubernetes::random_u32()));
     // Only the owner may read it. SQLite gives the files beside it the same mode.

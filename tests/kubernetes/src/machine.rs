@@ -1,5 +1,6 @@
 //! A node: containerd, kubelet and kube-proxy on a stage.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use podwire_runtime_tests::{Container, Containerd, Cri, Daemon, Stage, Unlike, SOCKET};
@@ -150,6 +151,13 @@ impl Machine {
     pub fn agent_status(&self) -> Value {
         let asked = self.stage().try_sh("timeout 5 busybox wget -qO- http://127.0.0.1:9472/status").stdout;
         serde_json::from_slice(&asked).unwrap_or_default()
+    }
+
+    /// The values of its agent's metrics without labels, by name.
+    pub fn agent_metrics(&self) -> BTreeMap<String, f64> {
+        let asked = self.stage().sh("timeout 5 busybox wget -qO- http://127.0.0.1:9472/metrics");
+        let values = asked.lines().filter_map(|line| line.split_once(' '));
+        values.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
     }
 
     /// Runs a shell script in a container, by Kubernetes' name of it (`containerd://…`).

@@ -68,6 +68,8 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     assert_eq!(nodes_of(&pods), BTreeSet::from(["n1", "n2", "n3"]));
     all_reach_all(&cluster, &machines, &pods);
 
+    metrics_are_true(&cluster, &machines);
+
     upgrade(&cluster, &machines, &objects);
     // By agents that found pods and rules of before.
     kept_apart(&cluster, &machines, &pods);
@@ -119,6 +121,33 @@ fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
         // Of leases it may also get and change its own, which is not asked here.
         let controllers = ["patch nodes", "create events", "patch events", "create leases"];
         assert_eq!(rights("podwire-controller"), [&watched[..], &controllers].concat());
+    }
+}
+
+/// The metrics equal what the node and the API server have.
+fn metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
+    for machine in machines {
+        let addresses = machine.stage().sh("find /var/lib/cni/networks -type f -name '*.*.*.*' | wc -l");
+        let addresses: f64 = addresses.trim().parse().expect("a number");
+        assert!(addresses > 0.0, "{} has no pods", machine.name);
+        let expected = [
+            ("podwire_agent_ready", 1.0),
+            ("podwire_agent_source_current", 1.0),
+            ("podwire_agent_peers", machines.len() as f64 - 1.0),
+            ("podwire_agent_unreachable_peers", 0.0),
+            ("podwire_agent_problems", 0.0),
+            ("podwire_agent_pod_cidr_addresses", 256.0),
+            ("podwire_agent_pod_cidr_addresses_used", addresses),
+            ("podwire_agent_policy_enforced", 1.0),
+        ];
+        cluster.wait(&format!("the metrics of {} are true", machine.name), || {
+            let metrics = machine.agent_metrics();
+            let wrong = expected.iter().find(|(name, value)| metrics.get(*name) != Some(value));
+            wrong.is_none_or(|(name, value)| {
+                println!("{name} is {:?}, not {value}", metrics.get(*name));
+                false
+            }).then_some(())
+        });
     }
 }
 

@@ -134,6 +134,24 @@ impl KubeApiServer {
         self.send(request.body(patch.to_string().into_bytes()).unwrap()).unwrap();
     }
 
+    /// Applies a JSON merge patch as the service account `namespace:name`, with a token of a pod on this node, if it is
+    /// one of a pod.
+    pub fn patch_as(
+        &self,
+        account: &str,
+        node: Option<&str>,
+        path: &str,
+        patch: &Value,
+    ) -> Result<Value, kube::Error> {
+        let mut request = http::Request::patch(path)
+            .header("content-type", "application/merge-patch+json")
+            .header("impersonate-user", format!("system:serviceaccount:{account}"));
+        if let Some(node) = node {
+            request = request.header("impersonate-extra-authentication.kubernetes.io%2fnode-name", node);
+        }
+        self.send(request.body(patch.to_string().into_bytes()).unwrap())
+    }
+
     fn send(&self, request: http::Request<Vec<u8>>) -> Result<Value, kube::Error> {
         let response = self.admin.request(request);
         let limited = async { tokio::time::timeout(REQUEST_TIMEOUT, response).await };

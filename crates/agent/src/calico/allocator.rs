@@ -186,12 +186,14 @@ impl BlockAllocator {
         Ok(())
     }
 
-    /// Whether a pod can get an address.
+    /// Whether a pod can get an address: the warm pool has one, or the store can assign one.
     pub fn check_ready(&self) -> Result<(), Error> {
-        match self.status() {
-            AddressStatus { problem: Some(why), warm_pool: 0, .. } => Err(Error::NoWarmAddress { why }),
-            _ => Ok(()),
-        }
+        self.state.check_ready()
+    }
+
+    /// Tells the allocator that pools have changed, so that it reads them at once.
+    pub fn pools_changed(&self) {
+        self.state.pools_changed();
     }
 
     /// The allocator's part of the agent's status.

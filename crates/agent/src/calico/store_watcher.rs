@@ -1,12 +1,14 @@
-//! Follows pools, blocks, nodes and BGP objects in the store, and sends the block index to the routes thread.
+//! Follows pools, blocks, nodes and BGP objects in the store. Sends the block index to the routes thread, and tells the
+//! block allocator when pools change.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use podwire_agent_ipc::status::StoreStatus;
 use podwire_block_ipam::store::{Store, StoreError};
-use podwire_block_ipam::BlockIndex;
+use podwire_block_ipam::{BlockIndex, Pool};
 use podwire_reconcile::{Backoff, Ended, Handle};
 
 use crate::status::StatusHandle;
@@ -14,6 +16,9 @@ use crate::{Error, Result};
 
 /// The timeout of one wait for changes. A timeout has no effect.
 const WAIT: Duration = Duration::from_secs(600);
+
+/// Called when pools were added, changed or removed.
+pub(crate) type PoolsChanged = Box<dyn Fn() + Send>;
 
 /// A handle of the thread. After it is dropped, the thread ends at the next failure of the store.
 pub(crate) struct StoreWatcher {
@@ -25,14 +30,17 @@ impl StoreWatcher {
         opener: O,
         has_bgp: bool,
         routes: Handle<BlockIndex>,
+        pools_changed: PoolsChanged,
         status: StatusHandle,
     ) -> Result<StoreWatcher>
     where
         O: Fn() -> Result<Box<dyn Store>, StoreError> + Send + 'static,
     {
         let (stop, stopped) = mpsc::channel();
+        let index = BlockIndex::default();
+        let pools = index.pools.clone();
         let mut watcher =
-            Watcher { opener, has_bgp, routes, status, index: BlockIndex::default(), is_sent: false };
+            Watcher { opener, has_bgp, routes, pools_changed, status, index, pools, is_sent: false };
         let thread = std::thread::Builder::new().name("store-watch".into());
         thread.spawn(move || watcher.run(&stopped)).map_err(Error::thread("store-watch"))?;
         Ok(StoreWatcher { _stop: stop })
@@ -43,8 +51,11 @@ struct Watcher<O> {
     opener: O,
     has_bgp: bool,
     routes: Handle<BlockIndex>,
+    pools_changed: PoolsChanged,
     status: StatusHandle,
     index: BlockIndex,
+    /// The pools that the block allocator knows of.
+    pools: BTreeMap<String, Pool>,
     is_sent: bool,
 }
 
@@ -83,6 +94,10 @@ where
                 }
                 None => self.index.apply(changes),
             };
+            if self.pools != self.index.pools {
+                self.pools.clone_from(&self.index.pools);
+                (self.pools_changed)();
+            }
             if (has_changed || !self.is_sent) && self.send().is_err() {
                 return Ok(());
             }

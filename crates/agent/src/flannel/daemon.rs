@@ -45,8 +45,8 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
     if let Some(metrics) = metrics.flannel() {
         metrics.set_host_local_dir(settings.host_local_dir.clone());
     }
-    if let Some(address) = settings.health {
-        http::serve(address, status.clone(), metrics.clone()).await?;
+    if let Some(listen) = settings.health {
+        http::serve(listen, status.clone(), metrics.clone()).await?;
     }
     if let Err(error) = plugin_calls::listen(&settings.plugin_calls_socket, metrics.clone()) {
         // Only metrics are missing then.

@@ -100,7 +100,7 @@ impl Extension {
 
     fn write_record(&self, added: &[ExtensionNode]) -> Result<()> {
         if let Some(dir) = self.record.parent() {
-            fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
+            podwire_fs::create_state_dir(dir).map_err(FileError::at("create", dir))?;
         }
         let bytes = serde_json::to_vec(added).unwrap_or_default();
         Ok(podwire_fs::replace(&self.record, &bytes, 0o644).map_err(FileError::at("write", &self.record))?)

@@ -1,9 +1,10 @@
 //! Settings of flannel mode that are not in the network config.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use podwire_http_server::Listen;
 use podwire_overlay::{FirewallOptions, UplinkPreference};
 
 use crate::flannel::conflist::Conflist;
@@ -31,8 +32,8 @@ pub struct Settings {
     pub plugin_calls_socket: PathBuf,
     /// host-local's directory of allocated addresses, with a directory for each network.
     pub host_local_dir: PathBuf,
-    /// The address of the health and metrics server; none disables it.
-    pub health: Option<SocketAddr>,
+    /// Where health and metrics are served, if they are.
+    pub health: Option<Listen>,
     /// The interval between reconciles without a cause.
     pub resync: Duration,
     /// The file of this node's WireGuard private key.

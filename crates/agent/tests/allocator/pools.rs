@@ -208,3 +208,44 @@ fn an_unreadable_pool_at_the_first_start_is_skipped() {
         agent.status().unreadable.iter().any(|one| one.contains(&key))
     });
 }
+
+#[test]
+fn an_agent_without_a_pool_is_not_ready() {
+    let cluster = Cluster::new("poolless", pool());
+    let entry = cluster.store.get(&pool().key()).unwrap().unwrap();
+    cluster.store.delete(&entry.key, entry.revision).unwrap();
+    let agent = cluster.agent("node1");
+    eventually("the reason is known", || {
+        agent.check_ready().is_err_and(|error| error.to_string() == "there is no enabled pool")
+    });
+    assert_eq!(agent.check_ready().unwrap_err().code(), 11);
+    Allocator::new(&cluster.store, now).add_pool(&pool()).unwrap();
+    agent.pools_changed();
+    eventually("it is ready", || agent.check_ready().is_ok());
+    agent.assign(&owner("c1"), &v4(), std::time::Duration::ZERO).unwrap();
+}
+
+/// Three blocks for two nodes: a node borrows the other's addresses when it has used its own, and when all are used
+/// none is ready.
+#[test]
+fn an_agent_is_ready_while_its_pods_can_get_or_borrow_an_address() {
+    let small = Pool::new("small", "10.244.0.0/29".parse().unwrap()).with_block_size(30);
+    let cluster = Cluster::new("small", small);
+    let (one, other) = (cluster.agent("node1"), cluster.agent("node2"));
+    eventually("both are ready", || one.check_ready().is_ok() && other.check_ready().is_ok());
+    let mut assigned = 0;
+    while let Ok(_address) = one.assign(&owner(&format!("c{assigned}")), &v4(), TIMEOUT) {
+        assigned += 1;
+        assert!(assigned <= 8, "there are 8 addresses");
+    }
+    // The other node keeps one or more warm addresses, so it is ready, and this node is not.
+    assert!(assigned >= 4, "{assigned} addresses");
+    eventually("it is not ready", || one.check_ready().is_err());
+    let why = one.check_ready().unwrap_err().to_string();
+    assert!(why.contains("small"), "{why}");
+    other.check_ready().unwrap();
+    one.release(&owner("c0"), None).unwrap();
+    eventually("it is ready again", || one.check_ready().is_ok());
+    one.assign(&owner("again"), &v4(), TIMEOUT).unwrap();
+    cluster.assert_sound();
+}

@@ -1,12 +1,13 @@
 //! `podwire agent calico`: does what calico-node does, on Calico's records.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use podwire_agent::calico::Settings;
 use podwire_bgp::Bird;
+use podwire_http_server::Listen;
 use podwire_kubernetes::ClientOptions;
 use podwire_overlay::UplinkPreference;
 
@@ -67,9 +68,9 @@ pub(crate) struct Calico {
     /// Time between two full comparisons with the kernel.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
-    /// Address for /healthz, /readyz, /status and /metrics.
-    #[arg(long, help_heading = "Health", value_name = "IP", default_value = "127.0.0.1")]
-    healthz_ip: IpAddr,
+    /// Address for /healthz, /readyz and /metrics besides 127.0.0.1 and ::1, which also serve /status; 0.0.0.0 and :: are all.
+    #[arg(long, help_heading = "Health", value_name = "IP")]
+    healthz_ip: Option<IpAddr>,
     /// Health port; 0 disables the server.
     #[arg(long, help_heading = "Health", value_name = "PORT", default_value_t = 0)]
     healthz_port: u16,
@@ -118,7 +119,7 @@ impl Calico {
             state_dir: self.node.state,
             socket: self.node.socket,
             cluster: pods,
-            health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
+            health: (self.healthz_port != 0).then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
             policy,
             policy_cut: self.policy.policy_cut,
         })

@@ -5,13 +5,14 @@ mod etcd_flags;
 mod interface_flags;
 mod kubernetes_flags;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use ipnet::IpNet;
 use podwire_agent::flannel::Settings;
+use podwire_http_server::Listen;
 use podwire_overlay::FirewallOptions;
 use podwire_subnets::{Embedded, Error, Etcd, Kubernetes, Source, StaticList};
 
@@ -90,16 +91,15 @@ pub(crate) struct Flannel {
     /// Time between two full comparisons with the kernel.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
-    /// Address for /healthz, /readyz, /status and /metrics.
+    /// Address for /healthz, /readyz and /metrics besides 127.0.0.1 and ::1, which also serve /status; 0.0.0.0 and :: are all.
     #[arg(
         long,
         help_heading = "Health",
         value_name = "IP",
         env = "FLANNELD_HEALTHZ_IP",
-        default_value = "0.0.0.0",
         hide_env = true
     )]
-    healthz_ip: IpAddr,
+    healthz_ip: Option<IpAddr>,
     /// Health port; 0 disables the server.
     #[arg(
         long,
@@ -215,7 +215,7 @@ impl Flannel {
             },
             subnet_file: self.conflist.subnet_file.clone(),
             conflist: self.conflist.conflist(prefixes),
-            health: (self.healthz_port != 0).then_some(SocketAddr::new(self.healthz_ip, self.healthz_port)),
+            health: (self.healthz_port != 0).then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
             resync: self.resync,
             wireguard_key: self.wireguard_key_file.clone(),
             derived_mac: self.derived_mac,

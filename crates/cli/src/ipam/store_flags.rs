@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use clap::Args;
 use podwire_block_ipam::store::{Store, StoreError};
@@ -40,6 +41,9 @@ pub(crate) struct StoreFlags {
     /// Key of the client certificate, in PEM [default: $ETCD_KEY_FILE].
     #[arg(long, value_name = "FILE")]
     etcd_key_file: Option<PathBuf>,
+    /// Whether this daemon has opened the store. All copies of the flags share it.
+    #[arg(skip)]
+    was_opened: Arc<AtomicBool>,
 }
 
 impl StoreFlags {
@@ -60,6 +64,7 @@ impl StoreFlags {
             etcd_ca_cert_file: path("etcd_ca_cert_file"),
             etcd_cert_file: path("etcd_cert_file"),
             etcd_key_file: path("etcd_key_file"),
+            was_opened: Arc::default(),
         }
     }
 
@@ -70,12 +75,16 @@ impl StoreFlags {
 
     /// Opens the store for a daemon, which retries after an error of the store.
     pub(crate) fn open_for_daemon(&self) -> Result<Box<dyn Store>, StoreError> {
-        self.open("open the store of blocks", true).map_err(|failure| StoreError::Unavailable {
+        // A file that was removed meanwhile is not replaced by an empty one: its addresses would be assigned twice.
+        let create = !self.was_opened.load(Ordering::SeqCst);
+        let opened = self.open("open the store of blocks", create).map_err(|failure| StoreError::Unavailable {
             store: self.store.clone().unwrap_or_else(|| "of blocks".into()),
             verb: "open",
             key: String::new(),
             why: failure.error.to_string(),
-        })
+        })?;
+        self.was_opened.store(true, Ordering::SeqCst);
+        Ok(opened)
     }
 
     /// The store's name, from the flag or from Calico's variables.
@@ -110,7 +119,7 @@ impl StoreFlags {
                 }
                 if let Some(dir) = path.parent().filter(|_| create) {
                     // If this fails, opening the file fails and reports the error.
-                    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+                    let _ = podwire_fs::create_state_dir(dir);
                 }
                 Ok(Box::new(SqliteStore::open(path).map_err(Failure::context(what))?))
             }

@@ -46,7 +46,7 @@ pub fn main(args: &[String]) {
         cluster_cidrs: Some(ClusterCidrs::new(cluster, NodeCidrMasks::default(), services).unwrap()),
         leak_collection: (!store.is_empty()).then(|| leak_collection(store.clone())),
         leader_election: (name != ALONE).then(|| election.validate().unwrap()),
-        health_address: Some(format!("127.0.0.1:{port}").parse().unwrap()),
+        health: Some(podwire_http_server::Listen { ip: None, port: port.parse().unwrap() }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

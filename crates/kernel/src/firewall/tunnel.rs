@@ -6,14 +6,17 @@
 //! - it comes from the address of a peer, and from the device that leads to this peer, so not from a pod, and
 //! - its inner source is in the peer's networks.
 //!
+//! No link-local source passes, so no router advertisement comes out of a tunnel: the kernel accepts them only from
+//! link-local addresses.
+//!
 //! A pod could also send to another node's tunnel, with the address of this node if it is masqueraded. So this node
 //! forwards no packet to the tunnel of a peer. WireGuard needs no guard: it authenticates packets, and its allowed IPs
 //! are the same check of the inner source.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{
     self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
@@ -29,6 +32,12 @@ pub const TABLE: Table = Table::named(Family::Inet, "podwire_tunnel");
 const PRIORITY: i32 = -300;
 /// The UDP ports of the VXLAN devices.
 const PORTS: &str = "ports";
+
+/// Addresses that no router forwards, so they are no outside sources.
+const LINK_LOCAL: [IpNet; 2] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10)),
+];
 
 const IPIP: u8 = 4; // IPPROTO_IPIP
 const UDP: u8 = 17; // IPPROTO_UDP
@@ -46,8 +55,8 @@ pub struct TunnelGuard {
     pub peers: BTreeMap<IpAddr, Vec<IpNet>>,
     /// The pod networks of the cluster.
     pub pod_networks: Vec<IpNet>,
-    /// Whether an inner source outside the pod networks passes: without masquerading, peers forward external packets
-    /// unchanged.
+    /// Whether an inner source outside the pod networks passes, unless it is link-local: without masquerading, peers
+    /// forward external packets unchanged.
     pub allow_outside_sources: bool,
 }
 
@@ -158,8 +167,9 @@ impl TunnelGuard {
             contents.push((part.local, self.local.iter().filter(has_family).map(address).collect()));
             contents.push((part.peers, self.peers.keys().filter(has_family).map(address).collect()));
             contents.push((part.sources, self.sources(part.ip)));
-            let pods = self.pod_networks.iter().filter(|net| IpFamily::of_net(**net) == part.ip);
-            contents.push((part.pods, ranges::of(pods)));
+            let no_outside = self.pod_networks.iter().chain(&LINK_LOCAL);
+            let no_outside = no_outside.filter(|net| IpFamily::of_net(**net) == part.ip);
+            contents.push((part.pods, ranges::of(no_outside)));
         }
         contents
     }

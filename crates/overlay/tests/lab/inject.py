@@ -1,7 +1,7 @@
 """inject.py OUTER-SOURCE|- OUTER-DESTINATION PORT MAC INNER-SOURCE INNER-DESTINATION TEXT: sends a packet in a VXLAN packet.
 
 With an outer source the packet is sent by a raw socket, otherwise by an ordinary one. PORT 0 means IPIP instead of VXLAN. The
-inner packet is UDP to port 9 with the text.
+inner packet is UDP to port 9 with the text, or a router advertisement if that is the text.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ def checksum(data):
 def packet(source, destination, protocol, payload):
     source, destination = ipaddress.ip_address(source), ipaddress.ip_address(destination)
     if source.version == 6:
-        header = struct.pack("!IHBB", 6 << 28, len(payload), protocol, 64)
+        header = struct.pack("!IHBB", 6 << 28, len(payload), protocol, 255)
         return header + source.packed + destination.packed + payload
     fields = [0x45, 0, 20 + len(payload), 7, 0, 64, protocol, 0, source.packed, destination.packed]
     fields[7] = checksum(struct.pack("!BBHHHBBH4s4s", *fields))
@@ -38,7 +38,18 @@ def udp(source, destination, to, payload):
     return header + struct.pack("!H", checksum(pseudo + header + b"\0\0" + payload) or 0xFFFF) + payload
 
 
-inner = packet(inner_source, inner_destination, 17, udp(inner_source, inner_destination, 9, text.encode()))
+def router_advertisement(source, destination):
+    ends = ipaddress.ip_address(source).packed + ipaddress.ip_address(destination).packed
+    # Type, code, checksum, hop limit, flags, lifetime of the default route, and two timers.
+    message = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0)
+    pseudo = ends + struct.pack("!II", len(message), 58)
+    return message[:2] + struct.pack("!H", checksum(pseudo + message)) + message[4:]
+
+
+if text == "router-advertisement":
+    inner = packet(inner_source, "ff02::1", 58, router_advertisement(inner_source, "ff02::1"))
+else:
+    inner = packet(inner_source, inner_destination, 17, udp(inner_source, inner_destination, 9, text.encode()))
 is_v6 = ":" in outer_destination
 kind = b"\x86\xdd" if ":" in inner_source else b"\x08\0"
 frame = bytes.fromhex(mac.replace(":", "")) + b"\x02\0\0\0\0\x77" + kind + inner

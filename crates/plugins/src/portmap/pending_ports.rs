@@ -62,7 +62,7 @@ impl Queue {
         let text: String = self.interfaces.iter().map(line).collect();
         let mut attempts = 0;
         loop {
-            fs::create_dir_all(FOLDER)?;
+            podwire_fs::create_state_dir(Path::new(FOLDER))?;
             attempts += 1;
             // Not written atomically: after a crash the list may be short, and CHECK finds the missing port maps.
             match fs::write(&self.file, &text) {

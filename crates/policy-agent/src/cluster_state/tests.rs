@@ -69,6 +69,34 @@ fn an_unlisted_pod_counts_only_if_the_source_lists_no_pods() {
     assert_eq!(addresses(&cluster, "c1", true).unwrap(), ["10.0.0.2"]);
 }
 
+/// All kinds, and these pods.
+fn list(cluster: &mut ClusterState, pods: Snapshot) {
+    for kind in Kind::ALL {
+        let listed = if kind == Kind::Pod { pods.clone() } else { Snapshot::new() };
+        cluster.update(Update::Listed(kind, listed));
+    }
+}
+
+#[test]
+fn an_attached_pod_that_was_deleted_is_gone_and_one_that_was_never_listed_starts() {
+    let mut cluster = ClusterState::default();
+    cluster.attach(interface("old", "c1", "10.0.0.2"));
+    assert!(!cluster.is_gone("default/old"), "the source has not answered");
+    list(&mut cluster, pod("web", "10.0.0.3"));
+    assert!(cluster.is_gone("default/old"), "it was deleted while the agent was down");
+    cluster.attach(interface("web", "c2", "10.0.0.3"));
+    assert!(!cluster.is_gone("default/web"));
+    cluster.update(Update::Deleted(Kind::Pod, "default/web".into()));
+    assert!(cluster.is_gone("default/web"));
+    cluster.detach(&interface("web", "c2", "10.0.0.3").owner);
+    assert!(!cluster.is_gone("default/web"), "it does not run");
+    cluster.attach(interface("new", "c3", "10.0.0.4"));
+    assert!(!cluster.is_gone("default/new"), "the source does not list it yet");
+    cluster.update(Update::Changed(pod("new", "10.0.0.4")));
+    list(&mut cluster, Snapshot::new());
+    assert!(cluster.is_gone("default/new"));
+}
+
 fn object(kind: &str, name: &str, label: &str, rest: serde_json::Value) -> serde_json::Value {
     let mut object =
         json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name, "labels": { "app": label } } });

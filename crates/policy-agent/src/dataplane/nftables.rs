@@ -35,7 +35,7 @@ use model::DesiredTable;
 use names::BRIDGE_TABLE;
 pub use names::POLICY_TABLE;
 use policy_table::PolicyTable;
-use reasons::{Reasons, SPOOFED_SOURCE};
+use reasons::{Reasons, SPOOFED_SOURCE, UNKNOWN_POD};
 use steps::Steps;
 
 /// How often a commit is repeated because another program changed rules at the same time.
@@ -81,6 +81,11 @@ impl Nftables {
             // The policy was replaced after the packet was dropped and before its sample was read.
             Some(number) => self.reasons.text(number).unwrap_or("a policy that was deleted or changed since"),
         }
+    }
+
+    /// Whether a packet was dropped because no pod of the program has its address.
+    pub fn is_unknown_pod(&self, sample: &DropSample) -> bool {
+        sample.reason.and_then(|number| self.reasons.text(number)) == Some(UNKNOWN_POD)
     }
 
     /// Brings the kernel to what the program says. Returns how much changed.

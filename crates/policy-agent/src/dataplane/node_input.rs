@@ -8,7 +8,7 @@ use ipnet::IpNet;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInput {
     /// Networks that contain only pod addresses. An address in them that no pod of the program has belongs to a pod
-    /// whose policies are not known yet: the rules drop its packets.
+    /// that starts, or that was deleted and still runs: the rules drop its packets.
     pub pod_networks: Vec<IpNet>,
     /// The node's ends of the pods' veth pairs.
     pub ports: Vec<PodPort>,

@@ -26,6 +26,12 @@ pub enum Error {
         /// The store's error.
         why: String,
     },
+    /// No pod can get an address.
+    #[error("{why}")]
+    NotReady {
+        /// What is missing.
+        why: String,
+    },
     /// The Kubernetes API does not answer, or the object does not exist.
     #[error("cannot read {what}: {why}")]
     Cluster {
@@ -63,7 +69,10 @@ impl Error {
     pub fn code(&self) -> u32 {
         use podwire_block_ipam::Error as Ipam;
         match self {
-            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::Cluster { .. } => code::TRY_AGAIN,
+            Error::Timeout { .. }
+            | Error::NoWarmAddress { .. }
+            | Error::NotReady { .. }
+            | Error::Cluster { .. } => code::TRY_AGAIN,
             Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. }) => code::TRY_AGAIN,
             Error::Ipam(Ipam::UnknownPool { .. } | Ipam::OutsideOfPools { .. }) | Error::Request(_) => {
                 code::INVALID_CONFIG
@@ -79,6 +88,9 @@ impl Error {
             Error::Ipam(error) => error.hint(),
             Error::Timeout { .. } | Error::NoWarmAddress { .. } => {
                 "check that the store runs and is reachable from this node; running pods are not affected"
+            }
+            Error::NotReady { .. } => {
+                "add a pool with free addresses: `podwire ipam pool`, or an IPPool in Kubernetes; the agent notices it"
             }
             Error::Cluster { .. } => {
                 "check that the Kubernetes API is reachable from this node and allows reading pods, namespaces and nodes"

@@ -19,6 +19,8 @@ pub(super) struct Pending {
     /// Whether there may be pending releases in the lease directory.
     pub(super) has_releases: bool,
     pub(super) leak_checks: LeakChecks,
+    /// Whether pools have changed since they were read.
+    pub(super) has_new_pools: bool,
 }
 
 impl Pending {
@@ -29,7 +31,10 @@ impl Pending {
 
     /// Whether the store has everything, as far as it can be written.
     pub(super) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty() && !self.has_releases && self.leak_checks.is_empty()
+        self.unsynced.is_empty()
+            && !self.has_releases
+            && self.leak_checks.is_empty()
+            && !self.has_new_pools
     }
 
     /// The number of leases that are not in the store.

@@ -1,6 +1,8 @@
 //! Problems of the allocator, for status and log.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use podwire_block_ipam::IpFamily;
 
 #[derive(Default)]
 pub(super) struct Problems {
@@ -10,6 +12,10 @@ pub(super) struct Problems {
     pub(super) unreadable: BTreeSet<String>,
     /// Addresses that a pod has and that the store assigns to another owner.
     pub(super) conflicting: BTreeSet<String>,
+    /// Whether there is no enabled pool.
+    pub(super) no_pool: bool,
+    /// Why the pools for all pods of this node have no more addresses, by family.
+    pub(super) shortages: BTreeMap<IpFamily, String>,
 }
 
 impl Problems {

@@ -73,6 +73,8 @@ pub(super) struct Work {
     /// The handles `namespace.pod` of deleted pods, in the format of Calico 2. They may still have addresses.
     pub(super) legacy_handles: Vec<String>,
     pub(super) leak_checks: LeakChecks,
+    /// Whether there may be pending releases.
+    pub(super) has_releases: bool,
 }
 
 /// A guard: while it lives, the store sync does not evict these addresses from the warm pool.
@@ -215,6 +217,34 @@ impl State {
         self.lock().rules.as_ref().is_none_or(|(rules, _)| rules.use_namespace_labels())
     }
 
+    /// Requests that the store sync reads the pools again.
+    pub(super) fn pools_changed(&self) {
+        self.lock().pending.has_new_pools = true;
+        self.work.notify_one();
+    }
+
+    /// Fails if no pod can get an address. A node for which no pool is meant counts as ready: pods can name a pool.
+    pub(super) fn check_ready(&self) -> Result<(), Error> {
+        let inner = self.lock();
+        let not_ready = |why: &str| Err(Error::NotReady { why: why.into() });
+        match &inner.problems.store {
+            Some(why) if inner.warm_pool.len() == 0 => {
+                return Err(Error::NoWarmAddress { why: why.clone() })
+            }
+            // A warm address is left, and the store may answer again.
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        if inner.rules.is_none() {
+            return not_ready("the pools are not read yet");
+        }
+        if inner.problems.no_pool {
+            return not_ready("there is no enabled pool");
+        }
+        let shortage = inner.problems.shortages.iter().find(|(family, _)| !inner.warm_pool.has_family(**family));
+        shortage.map_or(Ok(()), |(_, why)| not_ready(why))
+    }
+
     pub(super) fn status(&self) -> AddressStatus {
         let inner = self.lock();
         AddressStatus {
@@ -265,7 +295,7 @@ impl State {
     pub(super) fn take_work(&self, all_leases: bool) -> Work {
         let mut inner = self.lock();
         // Before the round reads the pending releases: one that is recorded from now on causes another round.
-        inner.pending.has_releases = false;
+        let has_releases = std::mem::take(&mut inner.pending.has_releases);
         if all_leases {
             // The files of these leases were moved to the pending releases: see `lease_dir`.
             let is_gone = |owner: &&Owner| !self.lease_dir.has(owner);
@@ -282,6 +312,7 @@ impl State {
             legacy_handles: inner.pending.legacy_handles.iter().cloned().collect(),
             leak_checks: inner.pending.leak_checks.clone(),
             requests: inner.requests.take_all(),
+            has_releases,
         }
     }
 

@@ -76,7 +76,8 @@ struct StoreSync {
 struct CachedRules {
     rules: Rules,
     labels: Labels,
-    read: Instant,
+    /// `None`: the pools have changed since.
+    read: Option<Instant>,
 }
 
 /// The store, and what was read from it.
@@ -139,7 +140,12 @@ impl StoreSync {
         }
         // 1. Before addresses are added: a pod takes the address that it waits for at once.
         self.release_disallowed(&session)?;
-        let Work { requests, leases, legacy_handles, leak_checks } = self.state.take_work(is_audit);
+        let Work { requests, leases, legacy_handles, leak_checks, has_releases } =
+            self.state.take_work(is_audit);
+        if has_releases {
+            // Released addresses are free again.
+            self.exhausted.clear();
+        }
         // 2. A request for a particular address may need the one that the previous sandbox released.
         let requests = self.after_releases(&session, requests)?;
         self.serve(&session, requests)?;
@@ -195,7 +201,12 @@ impl StoreSync {
 
     /// Pools, settings and labels, at most [`RULES_AGE`] old.
     fn read_rules(&mut self, store: &dyn Store) -> Result<(Rules, Labels), IpamError> {
-        if let Some(cached) = self.rules.as_ref().filter(|cached| cached.read.elapsed() < RULES_AGE) {
+        if std::mem::take(&mut self.state.lock().pending.has_new_pools) {
+            self.exhausted.clear();
+            self.rules.iter_mut().for_each(|cached| cached.read = None);
+        }
+        let is_current = |cached: &&CachedRules| cached.read.is_some_and(|read| read.elapsed() < RULES_AGE);
+        if let Some(cached) = self.rules.as_ref().filter(is_current) {
             return Ok((cached.rules.clone(), cached.labels.clone()));
         }
         let read = Rules::load_readable(store).and_then(|(rules, unreadable)| {
@@ -216,7 +227,7 @@ impl StoreSync {
             }
         };
         self.state.lock().rules = Some((rules.clone(), labels.clone()));
-        self.rules = Some(CachedRules { rules: rules.clone(), labels: labels.clone(), read: Instant::now() });
+        self.rules = Some(CachedRules { rules: rules.clone(), labels: labels.clone(), read: Some(Instant::now()) });
         Ok((rules, labels))
     }
 

@@ -16,8 +16,8 @@ use crate::dataplane::node_input::NodeInput;
 
 /// A pod used a source address that is not its own.
 pub(in crate::dataplane) const SPOOFED_SOURCE: &str = "sent with an address that is not the pod's own";
-/// An address in the pod networks that no pod of the program has.
-pub(super) const UNKNOWN_POD: &str = "the policies of the pod are not known yet";
+/// An address in the pod networks that no pod of the program has: its pod starts, or was deleted and still runs.
+pub(in crate::dataplane) const UNKNOWN_POD: &str = "no listed pod has the address";
 /// A late packet of a connection that the agent closed.
 pub(super) const CLOSED_CONNECTION: &str = "the connection was closed because policies no longer allow it";
 

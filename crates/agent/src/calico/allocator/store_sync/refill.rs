@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use podwire_block_ipam::{Error as IpamError, IpFamily, Release, Request};
+use podwire_block_ipam::{Error as IpamError, IpFamily, Pool, Release, Request};
 use tracing::{info, warn};
 
 use super::{Session, StoreSync, AUDIT_INTERVAL};
@@ -31,6 +31,7 @@ impl StoreSync {
                     let assigned = addresses.len();
                     self.state.add_warm(addresses);
                     self.remember(session, &wanted);
+                    self.report_shortage(&wanted, shortage.as_ref());
                     for (number, waiter) in waiters.iter().enumerate() {
                         let missing = shortage.as_ref().filter(|_| number >= assigned);
                         waiter.send(missing.map_or(Ok(()), |why| Err(why.clone().into())));
@@ -46,6 +47,19 @@ impl StoreSync {
             }
         }
         Ok(())
+    }
+
+    /// Records whether the pools that every pod may use have addresses left.
+    fn report_shortage(&self, wanted: &Wanted, shortage: Option<&IpamError>) {
+        let Wanted::Any(choice) = wanted else { return };
+        if *choice != PoolChoice::default_for(choice.family) {
+            return;
+        }
+        let shortages = &mut self.state.lock().problems.shortages;
+        match shortage {
+            Some(why) => drop(shortages.insert(choice.family, why.to_string())),
+            None => drop(shortages.remove(&choice.family)),
+        }
     }
 
     /// Keeps warm addresses of pools that one pod has requested: other pods will request them too.
@@ -111,11 +125,16 @@ impl StoreSync {
     pub(super) fn refill(&mut self, session: &Session<'_>) -> Result<(), IpamError> {
         let Session { allocator, rules, labels } = session;
         let defaults = IpFamily::ALL.map(PoolChoice::default_for);
+        self.state.lock().problems.no_pool = !rules.pools.iter().any(Pool::is_enabled);
         let choices: Vec<PoolChoice> = defaults.into_iter().chain(self.requested.values().cloned()).collect();
         for choice in choices {
             let mut request = choice.request(&self.settings.node, labels);
-            // A family without a pool for this node has no warm addresses.
-            let Ok(networks) = rules.networks_for(&request) else { continue };
+            let wanted_pools = Wanted::Any(choice.clone());
+            let Ok(networks) = rules.networks_for(&request) else {
+                // A family without a pool for this node has no warm addresses.
+                self.report_shortage(&wanted_pools, None);
+                continue;
+            };
             let pools = cidrs(&networks);
             if self.exhausted.get(&pools).is_some_and(|until| Instant::now() < *until) {
                 continue;
@@ -130,20 +149,36 @@ impl StoreSync {
             (request.count, request.may_borrow) = (wanted - warm, false);
             match allocator.assign_serialized(rules, &request) {
                 Ok(assigned) => {
-                    if assigned.shortage.is_some() {
+                    let mut shortage = assigned.shortage;
+                    if shortage.is_some() {
+                        // A pod may still borrow an address.
+                        shortage = shortage.filter(|_| !can_borrow(session, &pools));
                         self.exhausted.insert(pools, Instant::now() + AUDIT_INTERVAL);
                     }
+                    self.report_shortage(&wanted_pools, shortage.as_ref());
                     self.report(&assigned.unreadable);
                     self.state.add_warm(assigned.addresses);
                 }
                 Err(error @ IpamError::Store(_)) => return Err(error),
                 Err(error) => {
+                    self.report_shortage(&wanted_pools, Some(&error));
                     warn!(%error, hint = error.hint(), family = %choice.family, "warm pool cannot be filled")
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Whether a block of another node in these pools has a free address that a pod may borrow.
+fn can_borrow(session: &Session<'_>, pools: &[IpNet]) -> bool {
+    let Session { allocator, rules, .. } = session;
+    if rules.config.strict_affinity {
+        return false;
+    }
+    // A store that fails is reported by the next request.
+    let utilization = allocator.utilization(rules).unwrap_or_default();
+    utilization.pools.iter().any(|pool| pools.contains(&pool.cidr) && pool.free() > 0)
 }
 
 fn cidrs(networks: &[(IpNet, u64)]) -> Vec<IpNet> {
