@@ -43,6 +43,7 @@ mod error;
 pub mod exec;
 mod finding;
 mod hooks;
+mod keys;
 pub mod ledger;
 mod pipes;
 mod recorded;
@@ -56,6 +57,7 @@ pub use error::{Context, Error, Result};
 pub use finding::Finding;
 pub use hooks::{Hooks, NoHooks};
 pub use recorded::{delete_recorded, delete_recorded_unless_changed};
+pub use keys::Keys;
 pub use registry::Registry;
 pub use request::{Request, Source, Valid};
 
@@ -75,6 +77,11 @@ pub trait Plugin: Sync {
     }
 
     /// Whether its attachments are recorded in the [`ledger`]. A plugin that leaves nothing in the kernel (an IPAM
+    /// The keys that it reads from its config. With them, `podwire cni lint` reports other keys. `None` if not known.
+    fn keys(&self) -> Option<Keys> {
+        None
+    }
+
     /// plugin with its own store) does not need it.
     fn is_recorded(&self) -> bool {
         true

@@ -11,7 +11,7 @@ mod firewalld;
 
 use std::net::IpAddr;
 
-use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{ledger, Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Version};
 use podwire_kernel::firewall::forward::{self, Policy, Rules};
 use podwire_kernel::firewall::legacy;
@@ -32,6 +32,10 @@ impl Plugin for Firewall {
 
     fn about(&self) -> &'static str {
         "firewall: accepts the pod's packets in the node's firewall, and isolates bridges"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS]))
     }
 
     fn versions(&self) -> &'static [Version] {

@@ -21,6 +21,7 @@ pub mod host_local;
 pub mod inspection;
 pub mod ipvlan;
 pub mod lease;
+pub mod keys;
 pub mod loopback;
 pub mod macvlan;
 pub mod masquerade;

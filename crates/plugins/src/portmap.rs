@@ -10,7 +10,7 @@ mod config;
 mod pending_ports;
 mod target;
 
-use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{ledger, Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use podwire_kernel::firewall::hostports::{self, Options, PortMap, Snat};
 use podwire_kernel::firewall::legacy;
@@ -30,6 +30,10 @@ impl Plugin for Portmap {
 
     fn about(&self) -> &'static str {
         "portmap: maps ports of the node to the pod"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -10,7 +10,7 @@ mod routes;
 
 use config::Conf;
 use ipnet::IpNet;
-use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use podwire_ip::IpFamily;
 use podwire_kernel::rt::{address, route, route::Route};
@@ -35,6 +35,10 @@ impl Plugin for Ptp {
 
     fn about(&self) -> &'static str {
         "ptp: connects a pod to the node by a veth pair, routed"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM, crate::keys::POLICY]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -11,7 +11,7 @@ mod settings;
 
 use std::io::ErrorKind;
 
-use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Version};
 use podwire_kernel::{sysctl, Host, Undo};
 
@@ -33,6 +33,10 @@ impl Plugin for Tuning {
 
     fn about(&self) -> &'static str {
         "tuning: sets sysctls, MAC, MTU and modes of a pod's interface"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[settings::CONFIG_KEYS]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

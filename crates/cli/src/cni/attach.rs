@@ -4,13 +4,15 @@ use std::fmt::Write;
 
 use clap::Args;
 use podwire_cni_spec::{Attachment, Route};
-use serde_json::json;
+use serde_json::{json, Value};
 
 use super::runtime_flags::RuntimeFlags;
-use super::target::{Publish, Target};
+use super::lint;
+use super::target::{require_capabilities, Publish, Target};
 use crate::failure::Failure;
 use crate::output::Output;
 
+use crate::paint::Paint;
 pub(super) const ADD_EXAMPLES: &str = "Examples:
   ip netns add blue
   podwire cni add pods blue
@@ -49,14 +51,26 @@ impl Add {
         let (container, network) = (self.target.name(), &self.target.network);
         let what = format!("cannot attach {container} to {network}");
         self.namespace().map_err(Failure::context(&what))?;
-        let list = self.flags.configs().find(network).map_err(Failure::context(&what))?.list;
+        let found = self.flags.configs().find(network).map_err(Failure::context(&what))?;
         let identity = self.target.identity().map_err(Failure::context(&what))?;
-        let identity = self.publish.add_to(identity, &list).map_err(Failure::context(&what))?;
-        let attachment = self.flags.runtime().add(&list, &identity).map_err(Failure::context(&what))?;
+        let identity = self.publish.add_to(identity);
+        let runtime = self.flags.runtime();
+        let mistakes = runtime.lint(&found, &self.flags.configs().load().networks);
+        let warnings = lint::warning_lines(&mistakes, Paint::stdout());
+        // A mistake in the config may be the cause of a failure.
+        let failed = |failure: Failure| failure.with_output(Output::new(warnings.clone(), Value::Null));
+        let attachment = require_capabilities(&identity, &found.list)
+            .map_err(Failure::context(&what))
+            .and_then(|()| runtime.add(&found.list, &identity).map_err(Failure::context(&what)))
+            .map_err(failed)?;
         // Early CNI versions require addresses in a result, but a plugin may return none.
-        let json = attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
+        let version = found.list.version;
+        let mut json = attachment.to_json(version).unwrap_or_else(|_| json!({ "cniVersion": version }));
+        if !mistakes.is_empty() {
+            json["warnings"] = mistakes.iter().map(lint::to_json).collect();
+        }
         let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
-        Ok(Output::new(head + &describe(&attachment), json))
+        Ok(Output::new(head + &describe(&attachment) + &warnings, json))
     }
 
     /// Checks that the namespace exists. Plugins report a missing namespace in many different ways.
