@@ -55,7 +55,7 @@ impl Plugin for Firewall {
                 bind(&mut firewalld, conf.zone(), &all_hosts(prev), &mut undo)?;
             }
             None => {
-                // Before `add`, which adds the addresses first: its later steps (the administrator's chain, iptables'
+                // Before the call that adds the addresses first: its later steps (the administrator's chain, iptables'
                 // rule) may fail.
                 undo.push(|| {
                     drop(
@@ -64,7 +64,8 @@ impl Plugin for Firewall {
                         }),
                     );
                 });
-                forward::add(node.nft()?, &req.owner(), &all_hosts(prev), &rules)
+                let (owner, is_running) = (req.owner(), &crate::address_holder::is_running);
+                forward::add_if_free(node.nft()?, &owner, &all_hosts(prev), &rules, is_running)
                     .doing(|| "accept the pod's packets".into())?;
             }
         }

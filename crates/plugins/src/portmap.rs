@@ -45,7 +45,8 @@ impl Plugin for Portmap {
         }
         let mut node = Host::here()?;
         let mut undo = Undo::new();
-        let is_pending = hostports::add(node.nft()?, &req.owner(), &maps, &conf.options)
+        let (owner, is_running) = (req.owner(), &crate::address_holder::is_running);
+        let is_pending = hostports::add_if_free(node.nft()?, &owner, &maps, &conf.options, is_running)
             .doing(|| "map the pod's ports".into())?;
         undo.push(|| {
             let mapped = Mapped::read(req).into_iter().collect();
