@@ -282,6 +282,32 @@ fn misspelt_keys_are_shown_by_add_status_and_list() {
 }
 
 #[test]
+fn a_stuck_record_is_removed_by_force_and_audit_offers_it() {
+    let node = Node::new();
+    let attached = node.run(&format!("cni add pods {NETNS} --container stuck"));
+    assert_eq!(attached.code, 0, "{}", attached.stderr);
+    // The plugin refuses every call, as one does that never supported the network's version.
+    node.fail("incompatible CNI versions");
+    fs::remove_file(node.root.join("net.d/10-pods.conflist")).unwrap();
+    let record = node.root.join("cache/results/pods-stuck-eth0");
+    let gone = fs::read_to_string(&record).unwrap().replace(&netns(), "/run/netns/long-gone");
+    fs::write(&record, gone).unwrap();
+
+    let audit = node.run("cni audit --fix");
+    let offer = "podwire cni del pods --container stuck --ifname eth0 --force";
+    assert!(audit.code == 1 && audit.stdout.contains(offer), "{}{}", audit.stdout, audit.stderr);
+    let refused = node.run("cni del pods --container stuck");
+    assert!(refused.code == 1 && refused.stderr.contains("incompatible CNI versions"), "{}", refused.stderr);
+    assert_eq!(node.records(), 1);
+    let forced = node.run("cni del pods --container stuck --force");
+    let text = "removed the record of stuck in pods; DEL failed: plugin type=\"link\" name=\"pods\" failed (delete): \
+                incompatible CNI versions";
+    assert!(forced.code == 0 && forced.stdout.starts_with(text), "{}{}", forced.stdout, forced.stderr);
+    assert_eq!((node.records(), node.run("cni audit").code), (0, 0));
+    assert_eq!(node.run("cni del pods --container stuck --force").code, 1, "nothing is known of it");
+}
+
+#[test]
 fn gc_keeps_attachments_whose_namespace_exists() {
     let node = Node::new();
     node.run(&format!("cni add pods {NETNS} --container alive"));

@@ -3,16 +3,17 @@
 use std::fmt::Write;
 
 use clap::Args;
+use podwire_cni_runtime::Identity;
 use podwire_cni_spec::{Attachment, Route};
 use serde_json::{json, Value};
 
-use super::runtime_flags::RuntimeFlags;
 use super::lint;
+use super::runtime_flags::RuntimeFlags;
 use super::target::{require_capabilities, Publish, Target};
 use crate::failure::Failure;
 use crate::output::Output;
-
 use crate::paint::Paint;
+
 pub(super) const ADD_EXAMPLES: &str = "Examples:
   ip netns add blue
   podwire cni add pods blue
@@ -25,6 +26,7 @@ If a plugin fails, the changes of the other plugins are undone.";
 pub(super) const DEL_EXAMPLES: &str = "Examples:
   podwire cni del pods blue
   podwire cni del pods --container web-1       the namespace no longer exists
+  podwire cni del pods blue --force            a plugin can never succeed, for example in an old version
 
 The command is idempotent. It works without the network's config: the config of the ADD is cached.";
 
@@ -42,6 +44,9 @@ pub(crate) struct Add {
 pub(crate) struct Del {
     #[command(flatten)]
     target: Target,
+    /// Remove the record even if a plugin fails.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     flags: RuntimeFlags,
 }
@@ -88,20 +93,34 @@ impl Del {
         let (container, network, ifname) = (self.target.name(), &self.target.network, self.target.ifname());
         let what = || format!("cannot detach {container} from {network}");
         let identity = self.target.existing(&self.flags.cache()).map_err(Failure::context(what()))?;
-        let runtime = self.flags.runtime();
+        let mut json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": true });
+        let Err(error) = self.delete(&identity) else {
+            return Ok(Output::new(format!("detached {container} from {network}\n"), json));
+        };
+        let is_forced = self.force
+            && self.flags.runtime().forget(network, &identity).map_err(Failure::context(what()))?;
+        let cause = error.to_cni();
+        if !is_forced {
+            return Err(Failure::new(what(), cause));
+        }
+        json["detached"] = false.into();
+        json["error"] = cause.to_json();
+        let text = format!(
+            "removed the record of {container} in {network}; DEL failed: {cause}\n\
+             `podwire cni audit` shows what is left\n"
+        );
+        Ok(Output::new(text, json))
+    }
+
+    fn delete(&self, identity: &Identity) -> podwire_cni_runtime::Result<()> {
+        let (runtime, network) = (self.flags.runtime(), &self.target.network);
         match self.flags.configs().find(network) {
-            Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::context(what()))?,
+            Ok(found) => runtime.del(&found.list, identity),
             Err(missing) => {
-                let known = runtime
-                    .del_cached(network, &identity.container, ifname)
-                    .map_err(Failure::context(what()))?;
-                if !known {
-                    return Err(Failure::context(what())(missing));
-                }
+                let known = runtime.del_cached(network, &identity.container, self.target.ifname())?;
+                known.then_some(()).ok_or(missing)
             }
         }
-        let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": true });
-        Ok(Output::new(format!("detached {container} from {network}\n"), json))
     }
 }
 

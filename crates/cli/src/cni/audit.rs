@@ -73,7 +73,7 @@ fn lines(rows: &[Row], paint: Paint) -> String {
     let cells = |row: &Row| {
         let state = match &row.repaired {
             Some(Ok(())) => paint.good("repaired"),
-            Some(Err(error)) => paint.bad(&format!("not repaired: {}", error.msg)),
+            Some(Err(error)) => paint.bad(&format!("not repaired: {error}")),
             None if row.repairable => "repairable".to_owned(),
             None => paint.bad("repair by hand"),
         };
