@@ -202,14 +202,15 @@ fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() 
     assert_eq!(must(&node, &["audit", "--fix"]), "no faults: ledger, records, pools and kernel agree\n");
 }
 
+/// Podwire's nftables objects.
+fn rules(node: &Node) -> String {
+    let kept = node.leftovers();
+    kept.lines().filter(|line| line.contains("podwire_")).map(|line| format!("{line}\n")).collect()
+}
+
 #[test]
 fn flushed_rules_come_back_by_reload() {
     let node = node();
-    let rules = |node: &Node| {
-        let kept = node.leftovers();
-        let elements = kept.lines().filter(|line| line.contains("podwire_")).map(|line| format!("{line}\n"));
-        elements.collect::<String>()
-    };
     let before = rules(&node);
     assert!(before.contains("podwire_masq") && before.contains("podwire_ports"), "{before}");
     node.sh("nft flush ruleset");
@@ -291,4 +292,104 @@ fn a_pod_that_only_the_plugins_know_of_is_swept_unless_it_is_kept() {
     node.sh("rm /var/lib/cni/results/old-lost-eth0 && ip netns delete lost");
     assert_eq!(must(&node, &["gc", "old"]), "removed lost eth0\n");
     assert_same(&before, &node.leftovers(), "after the second sweep");
+}
+
+/// Networks with one subnet and separate pools: `one` and `two` with rules for each pod, `plain` without.
+fn overlapping() -> Node {
+    let node = node();
+    let pool = json!({"type": "host-local", "subnet": "10.11.0.0/24"});
+    let bridge = |bridge: &str, masquerade: bool| json!({"type": "bridge", "bridge": bridge, "isGateway": true, "ipMasq": masquerade, "ipam": pool});
+    node.write(
+        "/run/test/net.d/40-one.conflist",
+        &network("one", json!([bridge("br1", true), {"type": "firewall"}])),
+    );
+    node.write("/run/test/net.d/50-two.conflist", &network("two", json!([bridge("br2", true)])));
+    node.write("/run/test/net.d/60-plain.conflist", &network("plain", json!([bridge("br3", false)])));
+    for name in ["first", "second", "third"] {
+        node.pod(name);
+    }
+    must(&node, &["add", "one", "first", "--container", "first"]);
+    node
+}
+
+#[test]
+fn add_refuses_an_address_of_another_running_pod() {
+    let node = overlapping();
+    let before = rules(&node);
+    let refused = run(&node, &["add", "two", "second", "--container", "second"]);
+    let why = "address 10.11.0.2 belongs to one/first/eth0, which is running";
+    assert!(refused.status == 1 && refused.stderr.contains(why), "{}{}", refused.stdout, refused.stderr);
+    assert_same(&before, &rules(&node), "after the refused ADD");
+    must(&node, &["check", "one", "first"]);
+    assert!(
+        must(&node, &["add", "two", "second", "--container", "second"]).contains("10.11.0.3"),
+        "the next address"
+    );
+    must(&node, &["audit"]);
+
+    // The route of a pod of ptp.
+    let pool = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
+    node.write(
+        "/run/test/net.d/70-other.conflist",
+        &network("other", json!([{"type": "ptp", "ipam": pool}])),
+    );
+    let refused = run(&node, &["add", "other", "third", "--container", "third"]);
+    let why = "address 10.8.0.2 belongs to ptp/routed/eth0, which is running";
+    assert!(refused.status == 1 && refused.stderr.contains(why), "{}{}", refused.stdout, refused.stderr);
+    must(&node, &["check", "ptp", "routed"]);
+
+    // A pod that is gone is no obstacle.
+    node.sh("ip netns delete first; rm /var/lib/cni/networks/two/last_reserved_ip.0");
+    node.pod("fourth");
+    assert!(must(&node, &["add", "two", "fourth", "--container", "fourth"]).contains("10.11.0.2/24"));
+}
+
+#[test]
+fn the_audit_reports_overlapping_networks_and_takes_nothing_from_either_pod() {
+    let node = overlapping();
+    let warning = "60-plain.conflist:1: plugins[0].ipam.subnet: the addresses overlap with those of network \"one\" in \
+                   /run/test/net.d/40-one.conflist: pods of both can get the same address";
+    let added = must(&node, &["add", "plain", "third", "--container", "third"]);
+    assert!(added.contains("10.11.0.2/24") && added.contains(warning), "{added}");
+    assert!(must(&node, &["status", "plain"]).contains(warning));
+
+    let conflict = "address 10.11.0.2 belongs to plain/third/eth0 too: the networks one and plain overlap";
+    let found = run(&node, &["audit"]);
+    assert!(found.status == 1 && found.stdout.contains(conflict), "{}{}", found.stdout, found.stderr);
+    // Of a pod in conflict nothing is repaired; of another pod everything is.
+    node.sh("nft delete element inet podwire_firewall pods4 '{ 10.11.0.2 }'; ip -n ping link set eth0 down");
+    let before = node.leftovers();
+    let fixed = run(&node, &["audit", "--fix"]);
+    assert!(fixed.status == 1 && fixed.stdout.contains(conflict), "{}", fixed.stdout);
+    let repaired: Vec<&str> = fixed.stdout.lines().filter(|line| line.contains(" repaired ")).collect();
+    assert!(
+        !repaired.is_empty() && repaired.iter().all(|line| line.contains("pods/ping/eth0")),
+        "{}",
+        fixed.stdout
+    );
+    assert_same(&before, &node.leftovers(), "after --fix");
+
+    must(&node, &["del", "plain", "third", "--container", "third"]);
+    assert_eq!(run(&node, &["audit", "--fix"]).status, 0);
+    must(&node, &["audit"]);
+}
+
+#[test]
+fn a_repair_takes_no_rule_from_another_running_pod() {
+    let node = overlapping();
+    // `second` has the same address by hand, and its rules.
+    must(&node, &["add", "two", "second", "--container", "second", "--arg", "IP=10.11.0.9"]);
+    node.sh(
+        "nft delete element inet podwire_masq net4_10.11.0.0_24 '{ 10.11.0.2 }'
+             nft add element inet podwire_masq net4_10.11.0.0_24 '{ 10.11.0.2 comment \"two/second/eth0\" }'",
+    );
+    let before = rules(&node);
+    let conflict = "address 10.11.0.2 belongs to two/second/eth0 too: two networks overlap";
+    for words in [&["check", "one", "first"][..], &["check", "one", "first", "--repair"], &["audit", "--fix"]]
+    {
+        let output = run(&node, words);
+        let said = format!("{}{}", output.stdout, output.stderr);
+        assert!(output.status == 1 && said.contains(conflict), "{words:?}: {said}");
+        assert_same(&before, &rules(&node), "after the repair");
+    }
 }

@@ -181,6 +181,33 @@ fn configs_in_the_documents_are_accepted() {
     assert_eq!(accepted.into_iter().collect::<Vec<_>>(), types(), "types that an example shows");
 }
 
+/// The network lists in the documents have no key that `podwire cni lint` does not know.
+#[test]
+fn networks_in_the_documents_have_no_misspelt_keys() {
+    let folder = std::env::temp_dir().join(format!("podwire-docs-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let runtime = podwire_cni_runtime::Runtime::new([&folder]).registry(podwire_plugins::registry());
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for document in documents() {
+        for (_, line, text) in document.blocks().into_iter().filter(|(language, ..)| language == "json") {
+            let block: Value = serde_json::from_str(&text).unwrap_or_default();
+            if block["plugins"].is_null() || block["name"].is_null() {
+                continue;
+            }
+            let file = folder.join("example.conflist");
+            std::fs::write(&file, &text).expect("a file");
+            let place = format!("{} line {line}", document.name());
+            let network =
+                podwire_cni_runtime::Network::read(&file).unwrap_or_else(|error| panic!("{place}: {error}"));
+            wrong.extend(runtime.lint(&network, &[]).iter().map(|warning| format!("{place}: {warning}")));
+            checked += 1;
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder");
+    assert!(checked > 5, "{checked}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Rust code in the guides is compiled with the library's examples. README shows parts of the same code.
 #[test]
 fn rust_in_the_readme_is_of_examples_that_are_compiled() {
@@ -439,6 +466,57 @@ fn every_key_that_a_plugin_reads_is_on_its_page_and_no_other() {
                 }
             }
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The paths in the tables of keys of a plugin's page, in the form of `podwire_cni_plugin::Keys`.
+fn documented_keys(kind: &str) -> BTreeSet<String> {
+    // Other tables are about other files.
+    const SECTIONS: &[&str] = &["## Keys", "## Calico's other keys", "## The datastore"];
+    let page = Document::read(project(&format!("docs/plugins/{kind}.md"))).text;
+    let mut paths = BTreeSet::new();
+    let (mut in_section, mut in_table) = (false, false);
+    for line in page.lines() {
+        in_section = if line.starts_with("## ") { SECTIONS.contains(&line) } else { in_section };
+        in_table = in_section && (line.starts_with("| key |") || (in_table && line.starts_with('|')));
+        let cell = line.split('|').nth(1).filter(|cell| in_table && !cell.contains("CNI_ARGS"));
+        for path in cell.unwrap_or_default().split('`').skip(1).step_by(2) {
+            let (before, names) = path.split_once('{').unwrap_or(("", path));
+            for name in names.trim_end_matches('}').split(',') {
+                let path = format!("{before}{}", name.trim_end_matches("[]").replace('…', "*"));
+                let is_ipam =
+                    kind == "host-local" && !path.starts_with("runtimeConfig") && !path.starts_with("args");
+                paths.insert(if is_ipam { format!("ipam.{path}") } else { path });
+            }
+        }
+    }
+    paths
+}
+
+/// A path and those above it: `a[].b`, `a[]`, `a`.
+fn and_above(path: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(path), |path| path.rfind(['.', '[']).map(|end| &path[..end]))
+}
+
+#[test]
+fn the_keys_that_lint_knows_are_those_of_the_pages_and_of_the_sources() {
+    // In every config; `ipam` is for the IPAM plugin of any config.
+    const COMMON: &[&str] = &["runtimeConfig", "capabilities", "ipam"];
+    let mut wrong = Vec::new();
+    for plugin in podwire_plugins::PLUGINS {
+        let (kind, documented) = (plugin.name(), documented_keys(plugin.name()));
+        let known: BTreeSet<&str> = plugin.keys().expect("keys of every plugin").iter().collect();
+        for path in &documented {
+            let is_known = known.iter().any(|key| and_above(key).any(|above| above == path));
+            let is_open = COMMON.contains(&path.as_str()) || path.starts_with("args.");
+            wrong.extend((!is_known && !is_open).then(|| format!("{kind}: lint does not know {path}")));
+        }
+        let hidden = known.iter().filter(|key| !and_above(key).any(|above| documented.contains(above)));
+        wrong.extend(hidden.map(|key| format!("{kind}: {key} is not in a table of the page")));
+        let segments: BTreeSet<&str> = known.iter().flat_map(|key| key.split(['.', '[', ']'])).collect();
+        let read = keys(&sources(kind)).into_iter().filter(|key| !segments.contains(key.as_str()));
+        wrong.extend(read.map(|key| format!("{kind}: the source reads {key}, and lint does not know it")));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -77,6 +77,50 @@ spec:
     ports: [{port: pg}]
 ";
 
+/// Policies that do not decide about connections from the web to the database.
+const MORE: &str = "
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: shop}
+spec: {podSelector: {matchLabels: {app: web}}, ingres: []}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: block, namespace: shop}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress]
+  ingress:
+  - from:
+    - ipBlock: {cidr: 10.0.0.0/8, except: [10.244.0.0/16]}
+    - namespaceSelector: {}
+      podSelector:
+        matchExpressions: [{key: tier, operator: In, values: [a, b]}, {key: old, operator: DoesNotExist}]
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: admin}
+spec:
+  tier: Admin
+  priority: 1
+  subject: {namespaces: {}}
+  egress:
+  - name: dns
+    action: Accept
+    to: [{nodes: {}}, {networks: [8.8.8.0/24]}]
+    protocols: [{udp: {destinationPort: {number: 53}}}, {tcp: {destinationPort: {range: {start: 1000, end: 2000}}}}]
+  - {action: Accept, to: [{}]}
+---
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: other}
+spec:
+  tier: Baseline
+  priority: 1
+  subject: {pods: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: prod}}, podSelector: {}}}
+  ingress: [{action: Deny, from: [{namespaces: {}}]}]
+";
+
 /// The shop's manifests and a file with expectations.
 fn shop(expectations: &str) -> Directory {
     let directory = Directory::new();
@@ -145,12 +189,13 @@ fn explain_names_the_rule_and_exits_by_the_verdict() {
     let directory = shop("tests: []");
     let output = policy(&directory, "explain shop/web shop/db pg -f manifests");
     assert_eq!(output.code, 0, "{}", output.stderr);
-    let first: Vec<&str> = output.stdout.lines().take(3).collect();
+    let first: Vec<&str> = output.stdout.lines().take(4).collect();
     assert_eq!(
         first,
         [
             "shop/web (10.244.0.2) -> shop/db (10.244.0.3) TCP 5432: allow",
             "  egress of shop/web: allow: no policy applies",
+            "    no match: NetworkPolicy shop/db: selects pods {app=db}, and the pod has labels {app=web} in namespace shop",
             "  ingress of shop/db: allow: NetworkPolicy shop/db ingress[0] says Accept",
         ]
     );
@@ -158,10 +203,58 @@ fn explain_names_the_rule_and_exits_by_the_verdict() {
         policy(&directory, "explain 192.0.2.1 shop/db 22/UDP -f manifests --json --pod-network 10.9.0.0/16");
     assert_eq!(output.code, 1);
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
-    let first = &json["connections"][0];
-    assert_eq!((&first["verdict"], &first["port"]), (&"deny".into(), &22.into()));
-    assert_eq!(first["destination"], "10.9.0.3");
-    assert_eq!(first["decisions"][0]["direction"], "ingress");
+    let one = &json["connections"][0];
+    assert_eq!((&one["verdict"], &one["port"]), (&"deny".into(), &22.into()));
+    assert_eq!(one["destination"], "10.9.0.3");
+    assert_eq!(one["decisions"][0]["direction"], "ingress");
+    let why = "NetworkPolicy shop/db ingress[0]: the other end is 192.0.2.1, which is no pod, not pods {app=web} in \
+               namespace shop; the port is UDP 22, not TCP port \"pg\" of the receiver";
+    assert_eq!(one["decisions"][0]["skipped"][0], why);
+}
+
+#[test]
+fn explain_says_why_rules_of_every_kind_do_not_match() {
+    let directory = shop("tests: []");
+    directory.write("manifests/more.yaml", MORE);
+    let output = policy(&directory, "explain shop/web shop/db 22 -f manifests");
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    for line in [
+        "  egress of shop/web: allow: no policy applies",
+        "    no match: ClusterNetworkPolicy admin egress[0] \"dns\": the other end is shop/db with labels {app=db} in \
+         namespace shop, not nodes {} or 8.8.8.0/24; the port is TCP 22, not UDP 53 or TCP 1000-2000",
+        "    no match: ClusterNetworkPolicy admin egress[1]: is invalid, so it accepts nothing",
+        "    no match: NetworkPolicy shop/web: applies only to the other direction",
+        "    no match: ClusterNetworkPolicy other: selects pods {} in namespaces {kubernetes.io/metadata.name=prod}, and \
+         the pod has labels {app=web} in namespace shop",
+        "    no match: NetworkPolicy shop/db ingress[0]: the port is TCP 22, not TCP port \"pg\" of the receiver",
+        "    no match: NetworkPolicy shop/block ingress[0]: the other end is shop/web with labels {app=web} in namespace \
+         shop, not 10.0.0.0/8 except 10.244.0.0/16 or pods {tier in (a,b),!old} in namespaces {}",
+    ] {
+        assert!(output.stdout.lines().any(|is| is == line), "{line}\n{}", output.stdout);
+    }
+    let warning = "warning: NetworkPolicy shop/web: spec.ingres: no such field";
+    assert!(output.stdout.lines().any(|is| is == warning), "{}", output.stdout);
+    let json = policy(&directory, "explain shop/web shop/db 22 -f manifests --json").stdout;
+    assert!(json.contains("\"place\": \"spec.ingres\""), "{json}");
+}
+
+#[test]
+fn explain_exits_with_2_after_an_error() {
+    let directory = shop("tests: []");
+    for (line, because) in [
+        ("explain shop/none shop/db 22 -f manifests", "no pod matches \"shop/none\""),
+        ("explain shop/web shop/db 22 -f nowhere", "read nowhere"),
+        ("explain shop/web shop/db 22 --socket nowhere.sock", "ask the policy agent at nowhere.sock"),
+        ("explain shop/web shop/db", "required"),
+    ] {
+        let output = policy(&directory, line);
+        assert!(
+            output.code == 2 && output.stderr.contains(because),
+            "{line}: {} {}",
+            output.code,
+            output.stderr
+        );
+    }
 }
 
 #[test]

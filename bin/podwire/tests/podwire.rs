@@ -192,6 +192,122 @@ fn ports_need_a_plugin_with_the_capability() {
 }
 
 #[test]
+fn a_capability_that_no_plugin_takes_is_refused() {
+    let node = Node::new();
+    let added = node.run(&format!("cni add pods {NETNS} --capability mac=c2:11:22:33:44:55"));
+    assert_eq!((added.stdout.as_str(), added.code, node.records()), ("", 1, 0));
+    let why = "none of its plugins has the capability mac; it has portMappings\n  hint: add {\"capabilities\":{\"mac\":true}}";
+    assert!(added.stderr.contains(why), "{}", added.stderr);
+}
+
+/// A network whose second plugin is `link`, so that ADD ends there without a change of the kernel.
+fn misspelt(node: &Node) -> String {
+    let text = r#"{
+  "cniVersion": "1.1.0",
+  "name": "typos",
+  "disableCheque": true,
+  "plugins": [
+    {"type": "link", "unknownToUs": 1},
+    {
+      "type": "bridge", "BRIDGE": "br9", "_comment": "x", "example.org/key": 1,
+      "isDefaultGatway": true, "subnet": "10.0.0.0/8",
+      "capabilities": {"portMapings": true, "mac": true},
+      "vlanTrunk": [{"id": 5}, {"minId": 1, "maximum": 7}],
+      "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "gatway": "10.0.0.1"}]],
+        "routes": [{"dst": "0.0.0.0/0", "via": "10.0.0.1"}]}
+    },
+    {"type": "flannel", "delegate": {"hairpinmode": true, "isGatway": true}},
+    {"type": "ptp", "ipam": {"type": "whereabouts", "anything": 1}, "args": {"cni": {"labels": []}}}
+  ]
+}"#;
+    let file = node.root.join("net.d/30-typos.conflist");
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn misspelt_keys_are_reported_with_file_line_and_suggestion() {
+    let node = Node::new();
+    let file = misspelt(&node);
+    let linted = node.run(&format!("cni lint {file}"));
+    let expected = [
+        "4: disableCheque: a network list has no such key, so it has no effect; did you mean disableCheck?",
+        "9: plugins[1].isDefaultGatway: bridge has no such key, so it has no effect; did you mean isDefaultGateway?",
+        "9: plugins[1].subnet: bridge has no such key, so it has no effect; did you mean ipam.subnet?",
+        "12: plugins[1].ipam.ranges[0][0].gatway: bridge has no such key, so it has no effect; did you mean gateway?",
+        "13: plugins[1].ipam.routes[0].via: bridge has no such key, so it has no effect",
+        "11: plugins[1].vlanTrunk[1].maximum: bridge has no such key, so it has no effect",
+        "10: plugins[1].capabilities.portMapings: bridge has no such capability, so it has no effect",
+        "15: plugins[2].delegate.isGatway: bridge has no such key, so it has no effect; did you mean isGateway?",
+    ];
+    let mut expected: Vec<String> = expected.iter().map(|line| format!("warning: {file}:{line}")).collect();
+    let mut found: Vec<String> = linted.stdout.lines().map(str::to_owned).collect();
+    expected.sort();
+    found.sort();
+    assert_eq!((found, linted.code), (expected, 1), "{}", linted.stderr);
+
+    assert_eq!(node.run("cni lint pods").stdout, "no warnings: 1 network checked\n");
+    let json: Value = serde_json::from_str(&node.run("cni lint typos --json").stdout).unwrap();
+    let first = json!({"file": file, "line": 4, "key": "disableCheque",
+        "text": "a network list has no such key, so it has no effect", "suggestion": "disableCheck"});
+    assert_eq!((&json["warnings"][0], &json["problems"]), (&first, &json!([])));
+    fs::write(node.root.join("net.d/40-torn.conflist"), "{").unwrap();
+    let all = node.run("cni lint");
+    assert!(all.stdout.contains("problem: ") && all.stdout.contains("disableCheque"), "{}", all.stdout);
+}
+
+#[test]
+fn misspelt_keys_are_shown_by_add_status_and_list() {
+    let node = Node::new();
+    let text = r#"{"cniVersion": "1.1.0", "name": "typo", "disableGc": true, "disableChek": true,
+        "plugins": [{"type": "link"}]}"#;
+    fs::write(node.root.join("net.d/30-typo.conflist"), text).unwrap();
+    let warning =
+        "30-typo.conflist:1: disableChek: a network list has no such key, so it has no effect; did you mean \
+                   disableCheck?\n";
+    for line in [format!("cni add typo {NETNS}"), "cni status".into(), "cni list".into()] {
+        let shown = node.run(&line);
+        assert!(
+            shown.stdout.contains(warning) && shown.code == 0,
+            "{line}: {}{}",
+            shown.stdout,
+            shown.stderr
+        );
+        let json = node.run(&format!("{line} --json")).stdout;
+        assert!(json.contains("\"suggestion\": \"disableCheck\""), "{line}: {json}");
+    }
+    node.fail("no address left");
+    let failed = node.run(&format!("cni add typo {NETNS} --container other"));
+    assert!(failed.stdout.contains(warning) && failed.code == 1, "{}{}", failed.stdout, failed.stderr);
+}
+
+#[test]
+fn a_stuck_record_is_removed_by_force_and_audit_offers_it() {
+    let node = Node::new();
+    let attached = node.run(&format!("cni add pods {NETNS} --container stuck"));
+    assert_eq!(attached.code, 0, "{}", attached.stderr);
+    // The plugin refuses every call, as one does that never supported the network's version.
+    node.fail("incompatible CNI versions");
+    fs::remove_file(node.root.join("net.d/10-pods.conflist")).unwrap();
+    let record = node.root.join("cache/results/pods-stuck-eth0");
+    let gone = fs::read_to_string(&record).unwrap().replace(&netns(), "/run/netns/long-gone");
+    fs::write(&record, gone).unwrap();
+
+    let audit = node.run("cni audit --fix");
+    let offer = "podwire cni del pods --container stuck --ifname eth0 --force";
+    assert!(audit.code == 1 && audit.stdout.contains(offer), "{}{}", audit.stdout, audit.stderr);
+    let refused = node.run("cni del pods --container stuck");
+    assert!(refused.code == 1 && refused.stderr.contains("incompatible CNI versions"), "{}", refused.stderr);
+    assert_eq!(node.records(), 1);
+    let forced = node.run("cni del pods --container stuck --force");
+    let text = "removed the record of stuck in pods; DEL failed: plugin type=\"link\" name=\"pods\" failed (delete): \
+                incompatible CNI versions";
+    assert!(forced.code == 0 && forced.stdout.starts_with(text), "{}{}", forced.stdout, forced.stderr);
+    assert_eq!((node.records(), node.run("cni audit").code), (0, 0));
+    assert_eq!(node.run("cni del pods --container stuck --force").code, 1, "nothing is known of it");
+}
+
+#[test]
 fn gc_keeps_attachments_whose_namespace_exists() {
     let node = Node::new();
     node.run(&format!("cni add pods {NETNS} --container alive"));

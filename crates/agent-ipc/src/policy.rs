@@ -28,6 +28,11 @@ pub enum Request {
         /// The interface's owner.
         owner: Owner,
     },
+    /// The objects that decide: pods with their current addresses, namespaces, nodes and policies, some at a time.
+    Objects {
+        /// The number of objects that the client already has.
+        after: usize,
+    },
 }
 
 impl message::Request for Request {
@@ -39,9 +44,12 @@ impl message::Request for Request {
 pub struct Response {
     /// Whether the pod's policies are enforced.
     pub enforced: bool,
-    /// Why they are not.
+    /// Why they are not, or why there are no objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// For [`Request::Objects`]: the next objects, as in Kubernetes manifests; none after the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<Value>,
 }
 
 /// A pod's interface.

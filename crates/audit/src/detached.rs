@@ -86,9 +86,16 @@ fn deletion<'p>(node: &'p Node<'p>, one: &KnownAttachment) -> impl FnOnce() -> R
 }
 
 fn delete(node: &Node<'_>, record: &Record) -> Result<()> {
-    let deleted = record
-        .network_list()
-        .and_then(|list| node.runtime.del(&list, &record.identity()?))
-        .map_err(|error| Error::Cni(error.to_cni()));
+    let deleted = record.network_list().and_then(|list| node.runtime.del(&list, &record.identity()?));
+    let deleted = deleted.map_err(|error| {
+        let error = error.to_cni();
+        let Record { network, container, ifname, .. } = record;
+        let force = format!(
+            "if it can never succeed, `podwire cni del {network} --container {container} --ifname {ifname} --force` \
+             removes the record"
+        );
+        let hints: Vec<String> = [error.details.clone(), force].into_iter().filter(|hint| !hint.is_empty()).collect();
+        Error::Cni(error.with_details(hints.join("; ")))
+    });
     deleted.doing(|| format!("delete {} from {}", record.container, record.network))
 }

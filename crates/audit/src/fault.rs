@@ -57,6 +57,12 @@ impl<'p> Fault<'p> {
         Fault { finding: self.finding.repaired_by(repair), ..self }
     }
 
+    /// The same fault, which is only reported.
+    pub(crate) fn without_repair(self) -> Fault<'p> {
+        let finding = Finding::new(self.what());
+        Fault { finding, ..self }
+    }
+
     /// Whether it has a repair.
     pub fn is_repairable(&self) -> bool {
         self.finding.is_repairable()

@@ -4,6 +4,7 @@ mod attach;
 mod audit;
 mod check;
 mod gc;
+mod lint;
 mod list;
 mod namespace;
 mod records;
@@ -46,6 +47,9 @@ pub(crate) enum Verb {
     /// Restore the firewall rules of all pods after a flush.
     #[command(after_help = reload::EXAMPLES)]
     Reload(reload::Reload),
+    /// Find mistakes in network configs: keys that no plugin reads, networks that overlap.
+    #[command(after_help = lint::EXAMPLES)]
+    Lint(lint::Lint),
     /// Show networks and attachments, and their problems.
     #[command(after_help = list::EXAMPLES)]
     List(list::List),
@@ -62,6 +66,7 @@ impl Verb {
             Verb::Status(verb) => verb.run(),
             Verb::Audit(verb) => verb.run(),
             Verb::Reload(verb) => verb.run(),
+            Verb::Lint(verb) => verb.run(),
             Verb::List(verb) => verb.run(),
         }
     }

@@ -19,12 +19,14 @@ pub struct Failure {
     pub error: podwire_cni_spec::Error,
     /// The output of what succeeded before the failure.
     pub done: Option<Box<Output>>,
+    /// The exit status.
+    pub status: u8,
 }
 
 impl Failure {
     /// The action `what` failed because of `error`.
     pub fn new(what: impl Into<String>, error: podwire_cni_spec::Error) -> Failure {
-        Failure { what: what.into(), error, done: None }
+        Failure { what: what.into(), error, done: None, status: 1 }
     }
 
     /// For `map_err`: adds the action `what` that failed to an error.
@@ -48,6 +50,11 @@ impl Failure {
         Failure { done: Some(Box::new(done)), ..self }
     }
 
+    /// The same failure, with another exit status: for a command whose status 1 is an answer.
+    pub fn with_status(self, status: u8) -> Failure {
+        Failure { status, ..self }
+    }
+
     /// Prints it to standard error and returns the exit status.
     pub(crate) fn print(&self, json: bool) -> ExitCode {
         if let Some(done) = &self.done {
@@ -61,7 +68,7 @@ impl Failure {
             self.text(Paint::stderr(), is_root())
         };
         let _ = std::io::stderr().write_all(text.as_bytes());
-        ExitCode::FAILURE
+        ExitCode::from(self.status)
     }
 
     fn text(&self, paint: Paint, root: bool) -> String {

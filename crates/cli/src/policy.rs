@@ -1,4 +1,4 @@
-//! `podwire policy …`: tests and explains network policies without a cluster.
+//! `podwire policy …`: tests network policies without a cluster, and explains them there or on a node.
 
 mod expectation;
 mod explain;
@@ -6,6 +6,8 @@ mod source;
 mod test;
 
 use clap::Subcommand;
+
+pub(crate) use test::{warning_json, warning_lines};
 
 use crate::failure::Failure;
 use crate::output::Output;

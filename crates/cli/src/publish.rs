@@ -9,7 +9,7 @@ use serde_json::{json, Map, Value};
 pub(crate) const CAPABILITY: &str = "portMappings";
 
 /// Whether a plugin of the network publishes ports.
-pub(crate) fn is_capable(list: &NetworkList) -> bool {
+fn is_capable(list: &NetworkList) -> bool {
     list.plugins.iter().any(|plugin| plugin.capabilities.iter().any(|name| name == CAPABILITY))
 }
 

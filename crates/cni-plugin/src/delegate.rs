@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::dispatch::call;
 use crate::exec::{self, Execution};
-use crate::{Command, Context, Finding, Plugin, Request, Result};
+use crate::{repair, Command, Context, Finding, Plugin, Request, Result};
 
 /// The least time for the DEL that undoes a failed ADD, even if the caller's deadline is near.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -136,13 +136,15 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
     }
     let file = found?;
     let path = std::env::join_paths(&req.path).unwrap_or_default();
-    let cni: [(&'static str, OsString); 6] = [
+    let cni: [(&'static str, OsString); 7] = [
         ("CNI_COMMAND", command.as_str().into()),
         ("CNI_CONTAINERID", req.container.clone().into()),
         ("CNI_NETNS", req.netns.clone().unwrap_or_default().into()),
         ("CNI_IFNAME", req.ifname.clone().into()),
         ("CNI_ARGS", req.args.to_string().into()),
         ("CNI_PATH", path),
+        // The delegate answers CHECK with an error, whatever the caller was asked.
+        (repair::VARIABLE, OsString::new()),
     ];
     let stdin = match command {
         Command::Gc if !req.busy.is_empty() => with_all_valid(req)?.to_string(),

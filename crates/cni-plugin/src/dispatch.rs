@@ -9,6 +9,7 @@ use podwire_cni_spec::{code, json, Version};
 use podwire_kernel::Netns;
 use serde_json::Value;
 
+use crate::repair::{self, Mode, Report};
 use crate::request::{Request, Source};
 use crate::{recorded, Command, Error, Finding, Plugin, Registry, Result};
 
@@ -142,6 +143,10 @@ fn serve(
     admit(plugin, &req, own_allowed)?;
     if let Some(raw) = plugin.raw_output(&req)? {
         return Ok(Output::Raw(raw));
+    }
+    if let Some(mode) = Mode::parse(&env(repair::VARIABLE)).filter(|_| command == Command::Check) {
+        req.registry.hooks().before(plugin, command, &req.config)?;
+        return Ok(Output::Result(serde_json::to_value(Report::of(plugin, &req, mode)?).unwrap_or_default()));
     }
     Ok(perform(plugin, &req)?.map_or(Output::Nothing, Output::Result))
 }

@@ -10,6 +10,9 @@ pub const KERNEL: u32 = 100;
 /// A host port belongs to another pod.
 pub const PORT_TAKEN: u32 = 101;
 
+/// An address belongs to another running pod.
+pub const ADDRESS_TAKEN: u32 = 102;
+
 /// Why a plugin call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,6 +96,12 @@ fn kernel_code_and_hint(error: &podwire_kernel::Error) -> (u32, String) {
         PortTaken { .. } => (
             PORT_TAKEN,
             "stop that container or choose another host port; if it no longer exists, `podwire cni gc` frees the port"
+                .into(),
+        ),
+        AddressTaken { .. } => (
+            ADDRESS_TAKEN,
+            "two networks of this node overlap: give them different subnets, as `podwire cni lint` shows, and recreate \
+             one of the pods"
                 .into(),
         ),
         Tap { .. } => (KERNEL, "check that /dev/net/tun exists and that this process may open it".into()),

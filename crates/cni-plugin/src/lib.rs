@@ -43,10 +43,12 @@ mod error;
 pub mod exec;
 mod finding;
 mod hooks;
+mod keys;
 pub mod ledger;
 mod pipes;
 mod recorded;
 mod registry;
+pub mod repair;
 mod request;
 mod stop;
 
@@ -55,6 +57,7 @@ pub use dispatch::{main, run, RawOutput};
 pub use error::{Context, Error, Result};
 pub use finding::Finding;
 pub use hooks::{Hooks, NoHooks};
+pub use keys::Keys;
 pub use recorded::{delete_recorded, delete_recorded_unless_changed};
 pub use registry::Registry;
 pub use request::{Request, Source, Valid};
@@ -72,6 +75,11 @@ pub trait Plugin: Sync {
     /// The versions of the spec that it supports.
     fn versions(&self) -> &'static [Version] {
         Version::ALL
+    }
+
+    /// The keys that it reads from its config. With them, `podwire cni lint` reports other keys. `None` if not known.
+    fn keys(&self) -> Option<Keys> {
+        None
     }
 
     /// Whether its attachments are recorded in the [`ledger`]. A plugin that leaves nothing in the kernel (an IPAM
@@ -112,7 +120,7 @@ pub trait Plugin: Sync {
     fn del(&self, req: &Request<'_>) -> Result<()>;
 
     /// Compares what ADD created with the current state; each difference comes with its repair. CHECK reports the
-    /// differences, `podwire cni check --repair` repairs them.
+    /// differences, `podwire cni check --repair` repairs them, also those of an executed plugin ([`repair`]).
     fn inspect<'p>(&self, req: &Request<'p>) -> Result<Vec<Finding<'p>>>;
 
     /// Removes what belongs to attachments of this network that are not in [`Request::valid`].

@@ -38,6 +38,19 @@ impl Runtime<'_> {
         Ok(true)
     }
 
+    /// Removes the record of an attachment whose DEL cannot succeed, and nothing else. Returns false if there is no
+    /// record. What the plugins created is found by its owner.
+    pub fn forget(&self, network: &str, identity: &Identity) -> Result<bool> {
+        let path = self.cache.path(network, &identity.container, &identity.ifname)?;
+        match self.cache.find(network, identity) {
+            Ok(None) => return Ok(false),
+            Err(error @ Error::Foreign { .. }) => return Err(error),
+            // A record that cannot be read is removed too.
+            Ok(Some(_)) | Err(_) => {}
+        }
+        self.cache.remove(&path).map(|()| true)
+    }
+
     /// Detaches the attachment of a record, with the config of its ADD: the network's config may lack a plugin by now, and that
     /// plugin must run DEL too. If such a plugin is no longer installed, with the current config.
     pub(crate) fn delete_recorded(&self, list: &NetworkList, record: &Record) -> Result<()> {

@@ -49,6 +49,23 @@ pub struct Loaded {
     pub problems: Vec<Problem>,
 }
 
+impl Network {
+    /// The network of one file. Its other plugins are in the subdirectory beside it.
+    pub fn read(path: impl Into<PathBuf>) -> Result<Network> {
+        let path = path.into();
+        let list = ConfigFolder::new(path.parent().unwrap_or(Path::new("."))).read(&path)?;
+        Ok(Network { path, list })
+    }
+
+    /// The files of the subdirectory with more plugins of the list.
+    pub(crate) fn plugin_files(&self) -> Vec<PathBuf> {
+        let folder =
+            self.path.parent().filter(|_| is_list(&self.path) && !self.list.load_only_inlined_plugins);
+        let files = folder.map(|folder| files(&folder.join(self.list.name.as_str()), &["conf"]));
+        files.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
 impl ConfigFolder {
     /// The directory at `path`. It need not exist.
     pub fn new(path: impl Into<PathBuf>) -> ConfigFolder {

@@ -2,10 +2,11 @@
 
 use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use podwire_cni_plugin::exec::{self, Execution};
+use podwire_cni_plugin::repair::{self, Mode, Report};
 use podwire_cni_plugin::{dispatch, Command, Context, Plugin, Request, Source};
 use podwire_cni_spec::{code, json, NetworkList, PluginConfig};
 use serde_json::Value;
@@ -130,6 +131,20 @@ impl<'p> Runtime<'p> {
                 }
             }
         }
+    }
+
+    /// CHECK of an executed plugin that may repair. `None` if it is no plugin of the SDK: then it found no difference.
+    pub(crate) fn check_file(
+        &self,
+        file: &Path,
+        call: &Call<'_>,
+        mode: Mode,
+    ) -> podwire_cni_plugin::Result<Option<Report>> {
+        let variable = (repair::VARIABLE, mode.as_str().into());
+        let env = self.environment(call).into_iter().chain([variable]).collect();
+        let stdin = call.config.to_string();
+        let output = Execution { file, env, stdin: stdin.as_bytes(), deadline: call.deadline }.run()?;
+        Ok(Report::parse(&output))
     }
 
     fn in_process(&self, plugin: &dyn Plugin, call: Call<'_>) -> podwire_cni_plugin::Result<Option<Value>> {

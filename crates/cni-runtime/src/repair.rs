@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use podwire_cni_plugin::repair::{Mode, Outcome, Reported};
 use podwire_cni_plugin::{dispatch, Command, Finding};
 use podwire_cni_spec::NetworkList;
 use serde_json::Value;
@@ -57,17 +58,11 @@ struct Round {
     found: Vec<(Difference, Outcome)>,
 }
 
-enum Outcome {
-    Repaired,
-    Failed(String),
-    NotRepairable,
-}
-
 impl<'p> Runtime<'p> {
     /// Compares the attachment with the result of ADD, as [`check`](Self::check) does, and repairs the differences.
     ///
-    /// In-process plugins ([`registry`](Self::registry)) have repairs; of other plugins CHECK runs, and its errors remain. A
-    /// network with `disableCheck` is not repaired.
+    /// In-process plugins ([`registry`](Self::registry)) and executed plugins of the SDK have repairs; of other plugins
+    /// CHECK runs, and its errors remain. A network with `disableCheck` is not repaired.
     pub fn repair(&self, list: &NetworkList, identity: &Identity) -> Result<RepairReport> {
         require_check(list)?;
         let mut repaired = RepairReport::default();
@@ -85,7 +80,12 @@ impl<'p> Runtime<'p> {
                 let config = step.config.request(list, result.as_ref(), &identity.capabilities);
                 // The last pass only checks: what it finds was not repaired.
                 let target = Target { list, step, identity: &identity };
-                now.run_plugin(self, &target, config, round < ROUNDS);
+                now.run_plugin(
+                    self,
+                    &target,
+                    config,
+                    if round < ROUNDS { Mode::Repair } else { Mode::Inspect },
+                );
             }
             if now.conclude(&mut repaired, &mut reasons) {
                 break;
@@ -94,18 +94,34 @@ impl<'p> Runtime<'p> {
         Ok(repaired)
     }
 
-    /// The differences that an in-process plugin finds.
-    fn inspect(
+    /// Runs CHECK of a plugin and repairs the differences if `mode` asks for it. The error of an executed plugin that is
+    /// not of the SDK is its only difference.
+    fn settle(
         &self,
         step: &Step<'_, 'p>,
         identity: &Identity,
         config: Value,
-    ) -> podwire_cni_plugin::Result<Option<Vec<Finding<'p>>>> {
-        let Location::InProcess(plugin) = step.location else { return Ok(None) };
+        mode: Mode,
+    ) -> podwire_cni_plugin::Result<Vec<Reported>> {
         let call =
             Call { command: Command::Check, identity: Some(identity), config, deadline: self.deadline() };
+        let plugin = match &step.location {
+            Location::InProcess(plugin) => *plugin,
+            Location::File(file) => {
+                let report = self.check_file(file, &call, mode)?;
+                return Ok(report.map(|report| report.differences).unwrap_or_default());
+            }
+        };
         let request = self.request(call)?;
-        guarded(|| dispatch::inspect(plugin, &request, own_namespace_allowed())).map(Some)
+        let found = guarded(|| dispatch::inspect(plugin, &request, own_namespace_allowed()))?;
+        let settle = |finding: Finding<'p>| {
+            let what = finding.to_string();
+            guarded(|| Ok(finding.settle(mode))).unwrap_or_else(|panicked| Reported {
+                what,
+                outcome: Outcome::Failed { reason: panicked.to_string() },
+            })
+        };
+        Ok(found.into_iter().map(settle).collect())
     }
 }
 
@@ -117,43 +133,16 @@ struct Target<'t, 'p> {
 }
 
 impl Round {
-    /// Inspects one plugin's part, and repairs it with `repair`.
-    fn run_plugin<'p>(
-        &mut self,
-        runtime: &Runtime<'p>,
-        target: &Target<'_, 'p>,
-        config: Value,
-        repair: bool,
-    ) {
+    /// Inspects one plugin's part, and repairs it if `mode` asks for it.
+    fn run_plugin<'p>(&mut self, runtime: &Runtime<'p>, target: &Target<'_, 'p>, config: Value, mode: Mode) {
         let Target { list, step, identity } = *target;
         let kind = &step.config.kind;
         let mut note = |what: String, outcome: Outcome| {
             self.found.push((Difference { plugin: kind.clone(), what }, outcome));
         };
-        match runtime.inspect(step, identity, config.clone()) {
-            Ok(Some(findings)) => {
-                for finding in findings {
-                    let what = finding.to_string();
-                    let outcome = if !finding.is_repairable() || !repair {
-                        Outcome::NotRepairable
-                    } else if let Err(error) = guarded(|| finding.repair()) {
-                        Outcome::Failed(error.to_string())
-                    } else {
-                        Outcome::Repaired
-                    };
-                    note(what, outcome);
-                }
-            }
-            Ok(None) => {
-                let deadline = runtime.deadline();
-                let call = Call { command: Command::Check, identity: Some(identity), config, deadline };
-                if let Err(error) = runtime.call(list, step, call) {
-                    note(error.to_cni().msg, Outcome::NotRepairable);
-                }
-            }
-            Err(error) => {
-                note(failed(list, kind, Command::Check)(error).to_cni().msg, Outcome::NotRepairable)
-            }
+        match runtime.settle(step, identity, config, mode) {
+            Ok(differences) => differences.into_iter().for_each(|one| note(one.what, one.outcome)),
+            Err(error) => note(failed(list, kind, Command::Check)(error).to_cni().msg, Outcome::NotRepaired),
         }
     }
 
@@ -169,8 +158,8 @@ impl Round {
                     repaired.repaired.push(found);
                     continue;
                 }
-                Outcome::Failed(reason) => drop(reasons.insert(found.what.clone(), reason)),
-                Outcome::NotRepairable => {}
+                Outcome::Failed { reason } => drop(reasons.insert(found.what.clone(), reason)),
+                Outcome::NotRepaired => {}
             }
             let reason = reasons.get(&found.what).cloned();
             repaired.remaining.push(Remaining { plugin: found.plugin, what: found.what, reason });

@@ -168,3 +168,27 @@ fn records_are_private_and_appear_atomically() {
     let keys: Vec<_> = value.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(keys, ["kind", "containerId", "config", "ifName", "networkName", "netns", "result"]);
 }
+
+#[test]
+fn a_record_whose_del_cannot_succeed_can_be_forgotten() {
+    let bench = Bench::new(&["one"]);
+    let (runtime, list) = (bench.runtime(), list("1.0.0", &["one"]));
+    assert!(!runtime.forget("net", &pod()).unwrap(), "there is no record");
+    runtime.add(&list, &pod()).unwrap();
+    bench.fails("one", "DEL", 1, "incompatible CNI versions");
+    runtime.del(&list, &pod()).unwrap_err();
+    assert_eq!(bench.records(), ["net-pod1-eth0"]);
+    bench.calls();
+    assert!(runtime.forget("net", &pod()).unwrap());
+    assert_eq!((bench.records(), bench.calls()), (vec![], vec![]));
+
+    // One that cannot be read, too; but not that of another attachment.
+    std::fs::write(bench.record("net-pod1-eth0"), "{").unwrap();
+    assert!(runtime.forget("net", &pod()).unwrap());
+    assert!(bench.records().is_empty());
+    bench.works_again("one", "DEL");
+    runtime.add(&list, &Identity::new("a-b", "eth0").unwrap().netns("/run/netns/nowhere")).unwrap();
+    let foreign = Identity::new("b", "eth0").unwrap();
+    assert!(runtime.forget("net-a", &foreign).unwrap_err().to_string().contains("belongs to another"));
+    assert_eq!(bench.records(), ["net-a-b-eth0"]);
+}

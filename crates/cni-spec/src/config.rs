@@ -39,6 +39,17 @@ pub struct NetworkList {
 const WHERE: &str = "error parsing configuration list";
 
 impl NetworkList {
+    /// The keys of a list.
+    pub const KEYS: &'static [&'static str] = &[
+        "cniVersion",
+        "cniVersions",
+        "name",
+        "disableCheck",
+        "disableGC",
+        "loadOnlyInlinedPlugins",
+        "plugins",
+    ];
+
     /// Reads a config list.
     ///
     /// The version is the highest one of `cniVersions` and `cniVersion` that this crate knows; a list may name

@@ -55,6 +55,14 @@ pub enum Error {
         /// The owner: network/container/interface.
         holder: String,
     },
+    /// An address belongs to another running pod, because two networks overlap.
+    #[error("address {address} belongs to {holder}, which is running")]
+    AddressTaken {
+        /// The address.
+        address: String,
+        /// The owner: network/container/interface.
+        holder: String,
+    },
     /// The kernel has no nf_tables.
     #[error("this kernel has no nf_tables (CONFIG_NF_TABLES), or cannot load the module")]
     NoNfTables,

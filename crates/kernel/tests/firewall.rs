@@ -202,6 +202,38 @@ fn a_pod_is_masqueraded_outside_its_network_and_not_inside() {
 }
 
 #[test]
+fn an_address_of_another_running_pod_is_not_taken_over() {
+    on_a_node(|nft| {
+        let (other, own) = (Owner::new("other", "c1", "eth0"), owner("c2"));
+        let is_running = |comment: &str| comment == "other/c1/eth0";
+        let rules =
+            forward::Rules { admin_chain: "CNI-ADMIN".into(), policy: forward::Policy::Open, bridge: None };
+        let (nets, ips) = ([net("10.1.0.5/16")], [ip("10.1.0.5")]);
+        let (maps, options) = ([tcp(8080, "10.1.0.5/16", 80)], Options::default());
+        masquerade::add(nft, &other, &nets).unwrap();
+        forward::add(nft, &other, &ips, &rules).unwrap();
+        hostports::add(nft, &other, &maps, &options).unwrap();
+        let before = ruleset();
+        let text = "address 10.1.0.5 belongs to other/c1/eth0, which is running";
+        let masqueraded = masquerade::add_if_free(nft, &own, &nets, &is_running).unwrap_err();
+        let passed = forward::add_if_free(nft, &own, &ips, &rules, &is_running).unwrap_err();
+        assert_eq!((masqueraded.to_string(), passed.to_string()), (text.to_owned(), text.to_owned()));
+        let mapped = hostports::add_if_free(nft, &own, &maps, &options, &is_running).unwrap_err();
+        assert_eq!(mapped.to_string(), "host port 8080/tcp is taken by other/c1/eth0");
+        assert_eq!(ruleset(), before);
+        assert_eq!(masquerade::holders(nft, ip("10.1.0.5")).unwrap(), ["other/c1/eth0"]);
+        assert_eq!(forward::holder(nft, ip("10.1.0.5")).unwrap().as_deref(), Some("other/c1/eth0"));
+
+        // Its own elements, and those of a deleted pod, are no obstacle.
+        masquerade::add_if_free(nft, &other, &nets, &is_running).unwrap();
+        masquerade::add_if_free(nft, &own, &nets, &|_| false).unwrap();
+        forward::add_if_free(nft, &own, &ips, &rules, &|_| false).unwrap();
+        hostports::add_if_free(nft, &own, &maps, &options, &|_| false).unwrap();
+        assert!(!ruleset().contains("other/c1/eth0"), "{}", ruleset());
+    });
+}
+
+#[test]
 fn masquerades_are_listed_replaced_collected_and_removed() {
     on_a_node(|nft| {
         assert!(!masquerade::remove(nft, &owner("c1"), &[ip("10.1.0.5")]).unwrap());

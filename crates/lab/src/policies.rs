@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use podwire_fs::FileError;
 use podwire_policy::api::{Pod, PodIp};
-use podwire_policy::Snapshot;
+use podwire_policy::{Snapshot, Warning};
 use podwire_policy_agent::PolicyFiles as PolicySource;
 use serde_json::{json, Value};
 
@@ -30,6 +30,8 @@ pub struct Applied {
     pub pods: Vec<String>,
     /// The time until all agents enforced the policies.
     pub took: Duration,
+    /// Warnings about the policies.
+    pub warnings: Vec<Warning>,
 }
 
 /// The objects of the policy files.
@@ -63,7 +65,7 @@ impl Lab {
         }
         let took = self.publish(&files, &addresses)?;
         let pods = files.pods.iter().map(Pod::full_name).collect();
-        Ok(Applied { policies: files.policies, pods, took })
+        Ok(Applied { policies: files.policies, pods, took, warnings: self.policy_warnings()? })
     }
 
     /// Checks the policy files before anything is created, assigns nodes to their pods, and writes the objects for the agents,
@@ -74,6 +76,16 @@ impl Lab {
         let dir = self.directory.shared().join(DIR);
         fs::create_dir_all(&dir).map_err(FileError::at("create directory", &dir))?;
         self.write_objects(&files, &BTreeMap::new()).map(drop)
+    }
+
+    /// The warnings about the policies that the agents read; none if the lab has no policies.
+    pub fn policy_warnings(&self) -> Result<Vec<Warning>> {
+        if self.state.spec.policies.is_none() {
+            return Ok(Vec::new());
+        }
+        let source = PolicySource::new(self.directory.shared().join(DIR));
+        let objects = source.read().map_err(|error| Error::input(error.to_string(), ""))?;
+        Ok(podwire_policy::compile(&objects, None).warnings)
     }
 
     /// Publishes the addresses of newly started pods to all agents.

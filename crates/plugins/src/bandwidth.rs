@@ -9,7 +9,7 @@ mod ifb_device;
 mod limits;
 mod node_end;
 
-use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Version};
 use podwire_kernel::rt::link;
 use podwire_kernel::{detached, shaping, veth, Host, Link, Undo};
@@ -28,6 +28,10 @@ impl Plugin for Bandwidth {
 
     fn about(&self) -> &'static str {
         "bandwidth: limits how fast a pod receives and sends"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[limits::CONFIG_KEYS]))
     }
 
     fn versions(&self) -> &'static [Version] {

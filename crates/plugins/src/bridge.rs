@@ -9,7 +9,7 @@ mod gateway;
 mod identity;
 mod port;
 
-use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface};
 use podwire_kernel::rt::link;
 use podwire_kernel::veth::{self, Pair, Veth};
@@ -33,6 +33,10 @@ impl Plugin for Bridge {
 
     fn about(&self) -> &'static str {
         "bridge: connects pods to a bridge on the node"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM, crate::keys::POLICY]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -24,7 +24,7 @@ use annotations::Annotations;
 use config::Conf;
 use desired::{gateway, node_end_sysctls, pod_routes, GATEWAY_V6, NODE_END_MAC};
 use ipnet::IpNet;
-use podwire_cni_plugin::{Context, Error, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Ip};
 use podwire_ip::IpFamily;
 use podwire_kernel::rt::neighbour::{Neighbour, Table};
@@ -51,6 +51,16 @@ impl Plugin for Calico {
 
     fn about(&self) -> &'static str {
         "calico: connects a pod to the node by a veth pair, and routes its address"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[
+            config::CONFIG_KEYS,
+            crate::keys::IPAM,
+            crate::keys::POLICY,
+            crate::keys::CALICO_DATASTORE,
+            config::OTHER_KEYS,
+        ]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use podwire_agent_ipc::addresses::{self, Response};
 use podwire_agent_ipc::client::Connection;
-use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{code, Attachment, Ip, Route};
 use request::{owner, unexpected, Pending};
 
@@ -33,6 +33,10 @@ impl Plugin for CalicoIpam {
 
     fn about(&self) -> &'static str {
         "calico-ipam: assigns addresses from the IP pools of a cluster"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS, crate::keys::CALICO_DATASTORE]))
     }
 
     fn is_recorded(&self) -> bool {

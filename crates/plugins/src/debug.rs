@@ -8,7 +8,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
-use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use podwire_kernel::Netns;
 use serde::Deserialize;
@@ -16,6 +16,9 @@ use serde::Deserialize;
 /// The plugin.
 #[derive(Debug)]
 pub struct Debug;
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["cniOutput", "addHooks", "delHooks", "checkHooks"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -33,6 +36,10 @@ impl Plugin for Debug {
 
     fn about(&self) -> &'static str {
         "debug: records its calls and runs commands in the pod"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS]))
     }
 
     fn is_recorded(&self) -> bool {

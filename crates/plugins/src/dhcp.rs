@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use podwire_agent_ipc::dhcp::{self, Families, LeaseOptions, Response, SOCKET, STATE_DIR};
 use podwire_agent_ipc::{client, pending, Owner};
-use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{code, json, Attachment, Version};
 use serde::Deserialize;
 use serde_json::Value;
@@ -35,6 +35,10 @@ impl Plugin for Dhcp {
 
     fn about(&self) -> &'static str {
         "dhcp: gets addresses from a DHCP server on the pod's network"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS]))
     }
 
     fn is_recorded(&self) -> bool {
@@ -88,6 +92,18 @@ impl Plugin for Dhcp {
         }
     }
 }
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &[
+    "ipam.daemonSocketPath",
+    "ipam.family",
+    "ipam.priority",
+    "ipam.provide[].option",
+    "ipam.provide[].value",
+    "ipam.provide[].fromArg",
+    "ipam.request[].option",
+    "ipam.request[].skipDefault",
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

@@ -1,6 +1,6 @@
 //! dummy: an interface without a link, which holds addresses of a pod.
 
-use podwire_cni_plugin::{Request, Result};
+use podwire_cni_plugin::{Keys, Request, Result};
 use podwire_cni_spec::Dns;
 use podwire_kernel::child::Driver;
 use serde::Deserialize;
@@ -8,8 +8,16 @@ use serde::Deserialize;
 use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
 
 /// The plugin.
-pub const PLUGIN: Kind =
-    Kind { name: "dummy", about: "dummy: adds a dummy interface that holds addresses", read, given: nothing };
+pub const PLUGIN: Kind = Kind {
+    name: "dummy",
+    about: "dummy: adds a dummy interface that holds addresses",
+    keys: Keys::new(&[CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM]),
+    read,
+    given: nothing,
+};
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["mtu", "mac", "runtimeConfig.mac"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -11,7 +11,7 @@ mod firewalld;
 
 use std::net::IpAddr;
 
-use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{ledger, Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Version};
 use podwire_kernel::firewall::forward::{self, Policy, Rules};
 use podwire_kernel::firewall::legacy;
@@ -34,6 +34,10 @@ impl Plugin for Firewall {
         "firewall: accepts the pod's packets in the node's firewall, and isolates bridges"
     }
 
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS]))
+    }
+
     fn versions(&self) -> &'static [Version] {
         Version::from(Version::V0_4_0)
     }
@@ -51,7 +55,7 @@ impl Plugin for Firewall {
                 bind(&mut firewalld, conf.zone(), &all_hosts(prev), &mut undo)?;
             }
             None => {
-                // Before `add`, which adds the addresses first: its later steps (the administrator's chain, iptables'
+                // Before the call that adds the addresses first: its later steps (the administrator's chain, iptables'
                 // rule) may fail.
                 undo.push(|| {
                     drop(
@@ -60,7 +64,8 @@ impl Plugin for Firewall {
                         }),
                     );
                 });
-                forward::add(node.nft()?, &req.owner(), &all_hosts(prev), &rules)
+                let (owner, is_running) = (req.owner(), &crate::address_holder::is_running);
+                forward::add_if_free(node.nft()?, &owner, &all_hosts(prev), &rules, is_running)
                     .doing(|| "accept the pod's packets".into())?;
             }
         }

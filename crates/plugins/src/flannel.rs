@@ -11,7 +11,7 @@ mod subnet;
 
 use std::path::Path;
 
-use podwire_cni_plugin::{delegate, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{delegate, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{code, json, Attachment};
 use podwire_kernel::Undo;
 use serde::Deserialize;
@@ -26,6 +26,9 @@ pub use delegate_config::{all as delegates, DATA_DIR as DATA_FOLDER};
 /// The plugin.
 #[derive(Debug)]
 pub struct Flannel;
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["subnetFile", "dataDir", "delegate", "ipam"];
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -43,6 +46,10 @@ impl Plugin for Flannel {
 
     fn about(&self) -> &'static str {
         "flannel: connects a pod to a flannel network through another plugin, such as bridge"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys { paths: &[CONFIG_KEYS], delegate: Some(("delegate", "bridge")) })
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -12,7 +12,7 @@ mod sysfs;
 
 use std::path::Path;
 
-use podwire_cni_plugin::{delegate, ledger, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{delegate, ledger, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Version};
 use podwire_kernel::{Host, Link, LinkConfig, Undo};
 
@@ -33,6 +33,10 @@ impl Plugin for HostDevice {
 
     fn about(&self) -> &'static str {
         "host-device: moves a device of the node into a pod"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[selector::CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM]))
     }
 
     fn bypasses_host_firewall(&self) -> bool {

@@ -25,7 +25,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{code, Attachment, Error, Ip};
 use podwire_ipam::{Candidate, RangeSet};
 
@@ -49,6 +49,10 @@ impl Plugin for HostLocal {
 
     fn about(&self) -> &'static str {
         "host-local: assigns addresses from ranges on this node"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS, crate::keys::IPAM_ROUTES]))
     }
 
     fn is_recorded(&self) -> bool {

@@ -3,7 +3,7 @@
 //! For networks that allow one hardware address per port: clouds, wireless networks, switches with port security. In a
 //! chain it can take master and addresses from the previous plugin.
 
-use podwire_cni_plugin::{Command, Request, Result};
+use podwire_cni_plugin::{Command, Keys, Request, Result};
 use podwire_cni_spec::{Attachment, Dns};
 use podwire_kernel::child::Driver;
 use podwire_kernel::ipvlan::{self, Isolation, Mode};
@@ -15,9 +15,13 @@ use crate::subinterface::{self, Kind, Master, Subinterface};
 pub const PLUGIN: Kind = Kind {
     name: ipvlan::Ipvlan::KIND,
     about: "ipvlan: connects a pod to the node's network, with the node's hardware address",
+    keys: Keys::new(&[CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM]),
     read,
     given,
 };
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["master", "linkInContainer", "mode", "flag", "mtu"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -5,6 +5,7 @@
 //! repairs it, [`masquerade`] is `ipMasq`, [`veth_pair`] connects pods of bridge, ptp and calico, [`subinterface`] is
 //! the common part of macvlan, ipvlan, vlan and dummy.
 
+mod address_holder;
 pub mod addresses;
 mod agent_hooks;
 pub mod bandwidth;
@@ -20,6 +21,7 @@ pub mod host_device;
 pub mod host_local;
 pub mod inspection;
 pub mod ipvlan;
+pub mod keys;
 pub mod lease;
 pub mod loopback;
 pub mod macvlan;

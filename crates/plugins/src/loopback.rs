@@ -4,7 +4,7 @@
 //! is on, and the routes to them.
 
 use ipnet::IpNet;
-use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Ip};
 use podwire_ip::IpFamily;
 use podwire_kernel::rt::{address, link};
@@ -26,6 +26,10 @@ impl Plugin for Loopback {
 
     fn about(&self) -> &'static str {
         "loopback: brings the pod's lo interface up"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[]))
     }
 
     fn is_recorded(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Node and pod cannot reach each other: what leaves a macvlan interface goes to the network or to its siblings, never
 //! to the master.
 
-use podwire_cni_plugin::{Request, Result};
+use podwire_cni_plugin::{Keys, Request, Result};
 use podwire_cni_spec::Dns;
 use podwire_kernel::child::Driver;
 use podwire_kernel::macvlan::{self, Mode};
@@ -15,9 +15,14 @@ use crate::subinterface::{self, nothing, Kind, Master, Subinterface};
 pub const PLUGIN: Kind = Kind {
     name: macvlan::Macvlan::KIND,
     about: "macvlan: connects a pod to the node's network, with its own hardware address",
+    keys: Keys::new(&[CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM]),
     read,
     given: nothing,
 };
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] =
+    &["master", "linkInContainer", "mode", "mtu", "mac", "runtimeConfig.mac", "bcqueuelen"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -8,7 +8,7 @@ use podwire_kernel::firewall::{legacy, masquerade};
 use podwire_kernel::{Host, Undo};
 
 use crate::addresses::{addresses_of, hosts};
-use crate::inspection;
+use crate::{address_holder, inspection};
 
 /// Checks `ipMasqBackend`. nftables serves both values: the effect is the same.
 pub fn check_backend(backend: &Option<String>) -> Result<()> {
@@ -22,9 +22,9 @@ pub fn check_backend(backend: &Option<String>) -> Result<()> {
     }
 }
 
-/// Masquerades the pod's traffic to destinations outside of its network.
+/// Masquerades the pod's traffic to destinations outside of its network. Fails if another running pod has an address.
 pub fn add(req: &Request<'_>, node: &mut Host, nets: &[IpNet]) -> Result<()> {
-    masquerade::add(node.nft()?, &req.owner(), nets)
+    masquerade::add_if_free(node.nft()?, &req.owner(), nets, &address_holder::is_running)
         .doing(|| "masquerade the pod's addresses (ipMasq)".into())
 }
 
@@ -70,6 +70,12 @@ pub fn inspect<'p>(req: &Request<'p>, node: &mut Host) -> Result<Vec<Finding<'p>
     }));
     for net in nets {
         if masquerade::is_present(nft, &owner, net.addr())? {
+            continue;
+        }
+        if let Some(conflict) =
+            address_holder::conflict(&owner, net.addr(), masquerade::holders(nft, net.addr())?)
+        {
+            findings.push(conflict);
             continue;
         }
         let (req, text) = (req.clone(), format!("{} is not masqueraded any more (ipMasq)", net.addr()));

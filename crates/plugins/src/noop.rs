@@ -11,7 +11,7 @@ use std::path::Path;
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine;
-use podwire_cni_plugin::{Command, Finding, Plugin, RawOutput, Request, Result};
+use podwire_cni_plugin::{Command, Finding, Keys, Plugin, RawOutput, Request, Result};
 use podwire_cni_spec::{code, json, Args, Attachment, Version};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
@@ -19,6 +19,9 @@ use serde_json::{json, Value};
 /// The plugin.
 #[derive(Debug)]
 pub struct Noop;
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["debugFile", "commandLog"];
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -48,6 +51,10 @@ impl Plugin for Noop {
 
     fn about(&self) -> &'static str {
         "noop: does nothing and returns what a file dictates, for tests of runtimes"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS]))
     }
 
     fn version_info(&self, args: &str) -> Value {

@@ -10,7 +10,7 @@ mod config;
 mod pending_ports;
 mod target;
 
-use podwire_cni_plugin::{ledger, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{ledger, Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use podwire_kernel::firewall::hostports::{self, Options, PortMap, Snat};
 use podwire_kernel::firewall::legacy;
@@ -32,6 +32,10 @@ impl Plugin for Portmap {
         "portmap: maps ports of the node to the pod"
     }
 
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS]))
+    }
+
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
         let conf = Conf::read(req)?;
         let prev = req.chained()?;
@@ -41,7 +45,8 @@ impl Plugin for Portmap {
         }
         let mut node = Host::here()?;
         let mut undo = Undo::new();
-        let is_pending = hostports::add(node.nft()?, &req.owner(), &maps, &conf.options)
+        let (owner, is_running) = (req.owner(), &crate::address_holder::is_running);
+        let is_pending = hostports::add_if_free(node.nft()?, &owner, &maps, &conf.options, is_running)
             .doing(|| "map the pod's ports".into())?;
         undo.push(|| {
             let mapped = Mapped::read(req).into_iter().collect();

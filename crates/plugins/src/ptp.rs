@@ -10,12 +10,12 @@ mod routes;
 
 use config::Conf;
 use ipnet::IpNet;
-use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use podwire_ip::IpFamily;
-use podwire_kernel::rt::{address, route, route::Route};
+use podwire_kernel::rt::{address, link, route, route::Route};
 use podwire_kernel::veth::{self, Pair, Veth};
-use podwire_kernel::{detached, sysctl, Host, Undo};
+use podwire_kernel::{detached, sysctl, Host, Link, Undo};
 use podwire_netlink::Batch;
 use routes::{connected, node_end_sysctl, through_gateway};
 
@@ -35,6 +35,10 @@ impl Plugin for Ptp {
 
     fn about(&self) -> &'static str {
         "ptp: connects a pod to the node by a veth pair, routed"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[config::CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM, crate::keys::POLICY]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {
@@ -155,7 +159,23 @@ fn configure_node(node: &mut Host, pair: &Pair, result: &Attachment) -> Result<(
         let (addr, gateway) = (ip.address.addr(), ip.gateway.unwrap_or(ip.address.addr()));
         let full = ip.address.max_prefix_len();
         batch.push(address::add(end.index, gateway, full, false));
-        batch.push(Route { link: Some(end.index), scope: route::LINK, ..Route::to(addr, full) }.add());
+        // Not another route beside an existing one: packets would take the route of the other pod.
+        batch.push(Route { link: Some(end.index), scope: route::LINK, ..Route::to(addr, full) }.create());
     }
-    node.route.batch(batch).doing(|| format!("add addresses and routes of {} on the node", end.name))
+    let added = node.route.batch(batch);
+    let taken = added.as_ref().is_err_and(podwire_netlink::Error::is_exists);
+    if let Some(taken) = taken.then(|| find_other_pod(node, &end, result)).flatten() {
+        return Err(taken.into());
+    }
+    added.doing(|| format!("add addresses and routes of {} on the node", end.name))
+}
+
+/// The pod to which the node already has a route for one of these addresses: two networks overlap.
+fn find_other_pod(node: &mut Host, end: &Link, result: &Attachment) -> Option<podwire_kernel::Error> {
+    result.ips.iter().map(|ip| ip.address.addr()).find_map(|addr| {
+        let index = route::get(&mut node.route, addr).ok()?.link.filter(|index| *index != end.index)?;
+        let link = link::find_index(&mut node.route, index).ok()??;
+        let holder = if link.alias.is_empty() { link.name } else { link.alias };
+        Some(podwire_kernel::Error::AddressTaken { address: addr.to_string(), holder })
+    })
 }

@@ -13,7 +13,7 @@ mod desired;
 
 use std::net::IpAddr;
 
-use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Ip};
 use podwire_kernel::rt::{address, route, rule};
 use podwire_kernel::{Host, Undo};
@@ -23,6 +23,9 @@ use crate::pod_lock::{self, PodLock};
 use crate::veth_pair;
 use apply::NO_POLICY_ROUTING;
 use desired::{Gateways, SourceRouting};
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["table", "gateways", "addSourceHints"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -56,6 +59,10 @@ impl Plugin for Sbr {
 
     fn about(&self) -> &'static str {
         "sbr: routes by source address, for pods with several interfaces"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

@@ -12,7 +12,7 @@
 
 use std::net::IpAddr;
 
-use podwire_cni_plugin::{Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{addr, capability, Attachment, Dns, Error, Ip, Route, Version};
 use serde::Deserialize;
 
@@ -27,6 +27,10 @@ impl Plugin for Static {
 
     fn about(&self) -> &'static str {
         "static: assigns the addresses of the config"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS, crate::keys::IPAM_ROUTES]))
     }
 
     fn is_recorded(&self) -> bool {
@@ -58,6 +62,18 @@ impl Plugin for Static {
         read(req).map(drop)
     }
 }
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &[
+    "ipam.addresses[].address",
+    "ipam.addresses[].gateway",
+    "args.cni.ips",
+    "runtimeConfig.ips",
+    "ipam.dns.nameservers",
+    "ipam.dns.domain",
+    "ipam.dns.search",
+    "ipam.dns.options",
+];
 
 #[derive(Default, Deserialize)]
 #[serde(default)]

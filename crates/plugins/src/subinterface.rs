@@ -8,7 +8,7 @@ mod interface;
 mod mac;
 mod master;
 
-use podwire_cni_plugin::{Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::Attachment;
 use serde::Deserialize;
 
@@ -24,6 +24,8 @@ pub struct Kind {
     pub name: &'static str,
     /// One line about the plugin.
     pub about: &'static str,
+    /// The keys of the config.
+    pub keys: Keys,
     /// Reads the config.
     pub read: fn(&Request<'_>) -> Result<Subinterface>,
     /// Addresses that the pod has without an IPAM plugin.
@@ -42,6 +44,10 @@ impl Plugin for Kind {
 
     fn about(&self) -> &'static str {
         self.about
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(self.keys)
     }
 
     fn bypasses_host_firewall(&self) -> bool {

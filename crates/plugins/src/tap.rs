@@ -1,7 +1,7 @@
 //! tap: a TAP device in the pod, for a virtual machine or another program that sends and receives frames through a file
 //! descriptor. The device is persistent: it stays when the program closes it.
 
-use podwire_cni_plugin::{delegate, Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{delegate, Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{capability, Attachment, Dns, Interface, Version};
 use podwire_kernel::rt::link::{self, attribute};
 use podwire_kernel::tap::{self, Access};
@@ -13,6 +13,10 @@ use crate::{inspection, lease, pod_interface, veth_pair};
 /// The plugin.
 #[derive(Debug)]
 pub struct Tap;
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] =
+    &["multiQueue", "mtu", "mac", "runtimeConfig.mac", "owner", "group", "selinuxContext", "bridge"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -36,6 +40,10 @@ impl Plugin for Tap {
 
     fn about(&self) -> &'static str {
         "tap: creates a TAP device in a pod, for a virtual machine"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM]))
     }
 
     fn bypasses_host_firewall(&self) -> bool {

@@ -12,7 +12,7 @@ mod settings;
 
 use std::io::ErrorKind;
 
-use podwire_cni_plugin::{Context, Error, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Version};
 use podwire_kernel::{sysctl, Host, Undo};
 
@@ -38,6 +38,10 @@ impl Plugin for Tuning {
 
     fn check_text(&self, config: &[u8]) -> Result<()> {
         duplicates::refuse(config)
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[settings::CONFIG_KEYS]))
     }
 
     fn add(&self, req: &Request<'_>) -> Result<Attachment> {

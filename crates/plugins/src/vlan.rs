@@ -2,7 +2,7 @@
 //!
 //! The kernel allows one interface for each VLAN of a master, so the pod has the VLAN for itself.
 
-use podwire_cni_plugin::{Request, Result};
+use podwire_cni_plugin::{Keys, Request, Result};
 use podwire_cni_spec::Dns;
 use podwire_kernel::child::Driver;
 use podwire_kernel::vlan;
@@ -17,9 +17,13 @@ const MAX_VLAN: i64 = 4094;
 pub const PLUGIN: Kind = Kind {
     name: vlan::Vlan::KIND,
     about: "vlan: connects a pod to a VLAN of the node's network",
+    keys: Keys::new(&[CONFIG_KEYS, crate::keys::DNS, crate::keys::IPAM]),
     read,
     given: nothing,
 };
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["master", "linkInContainer", "vlanId", "mtu"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

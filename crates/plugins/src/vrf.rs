@@ -6,7 +6,7 @@
 
 mod table;
 
-use podwire_cni_plugin::{Context, Finding, Plugin, Request, Result};
+use podwire_cni_plugin::{Context, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, IfName, Version};
 use podwire_kernel::rt::{link, route};
 use podwire_kernel::{vrf, Host, Link, LinkConfig, Undo};
@@ -18,6 +18,9 @@ use crate::{inspection, pod_interface};
 /// The plugin.
 #[derive(Debug)]
 pub struct Vrf;
+
+/// The keys of the config.
+const CONFIG_KEYS: &[&str] = &["vrfname", "table"];
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -34,6 +37,10 @@ impl Plugin for Vrf {
 
     fn about(&self) -> &'static str {
         "vrf: puts a pod's interface into a VRF"
+    }
+
+    fn keys(&self) -> Option<Keys> {
+        Some(Keys::new(&[CONFIG_KEYS]))
     }
 
     fn versions(&self) -> &'static [Version] {

@@ -66,6 +66,13 @@ impl PolicyAgent {
         self.send(Message::Detach(owner))
     }
 
+    /// The objects that decide, after the first `after`.
+    pub(crate) fn objects(&self, after: usize) -> Result<Receiver<Response>> {
+        let (sender, response) = mpsc::channel();
+        self.send(Message::Objects(after, sender))?;
+        Ok(response)
+    }
+
     /// The status after the last reconcile.
     pub fn status(&self) -> PolicyStatus {
         self.status.read()

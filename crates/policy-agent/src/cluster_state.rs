@@ -247,7 +247,7 @@ impl ClusterState {
     }
 
     /// All objects, with the current pod addresses.
-    fn snapshot(&self, node: &LocalNode, include_unlisted: bool) -> Snapshot {
+    pub fn snapshot(&self, node: &LocalNode, include_unlisted: bool) -> Snapshot {
         let attached = self.attached();
         let names: BTreeSet<&String> =
             self.pods.iter().map(|(name, _)| name).chain(attached.interfaces.keys()).collect();

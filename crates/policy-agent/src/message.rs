@@ -27,4 +27,6 @@ pub(crate) enum Message {
     Attach(Interface, Sender<Response>),
     /// A plugin detached an interface.
     Detach(Owner),
+    /// A client asks for the objects, without the first ones.
+    Objects(usize, Sender<Response>),
 }

@@ -130,9 +130,21 @@ impl PolicyReconciler {
                 return true;
             }
             // A plugin whose deadline has passed no longer receives.
-            let _ = sender.send(Response { enforced: true, reason: String::new() });
+            let _ = sender.send(Response { enforced: true, ..Response::default() });
             false
         });
+    }
+
+    /// Some of the objects that decide, as many as fit into a response.
+    fn objects(&self, after: usize) -> Response {
+        const AT_ONCE: usize = 500;
+        if !self.cluster.is_complete() {
+            let reason = "the policy source has not listed all objects yet".into();
+            return Response { reason, ..Response::default() };
+        }
+        let snapshot = self.cluster.snapshot(&self.node, !self.lists_pods);
+        let objects = snapshot.objects().skip(after).take(AT_ONCE).collect();
+        Response { enforced: true, objects, ..Response::default() }
     }
 
     /// Logs each warning once for as long as it holds.
@@ -207,6 +219,11 @@ impl Reconciler for PolicyReconciler {
                 self.waiting.push((interface, sender));
             }
             Message::Detach(owner) => self.cluster.detach(&owner),
+            Message::Objects(after, sender) => {
+                // A client that no longer waits does not receive.
+                let _ = sender.send(self.objects(after));
+                return;
+            }
         }
         self.changed_at.get_or_insert_with(Instant::now);
     }

@@ -20,7 +20,11 @@ pub fn serve(path: &Path, agent: PolicyAgent) -> Result<()> {
 fn handle(request: Request, agent: &PolicyAgent) -> Response {
     match request {
         Request::Detach { owner } => match agent.detach(owner) {
-            Ok(()) => Response { enforced: true, reason: String::new() },
+            Ok(()) => Response { enforced: true, ..Response::default() },
+            Err(error) => not_enforced(error),
+        },
+        Request::Objects { after } => match agent.objects(after) {
+            Ok(response) => response.recv().unwrap_or_else(|_| not_enforced("the policy thread ended")),
             Err(error) => not_enforced(error),
         },
         Request::Attach { interface, timeout_ms } => {
@@ -48,5 +52,5 @@ fn reason(pod: &str, agent: &PolicyAgent) -> String {
 }
 
 fn not_enforced(reason: impl ToString) -> Response {
-    Response { enforced: false, reason: reason.to_string() }
+    Response { reason: reason.to_string(), ..Response::default() }
 }

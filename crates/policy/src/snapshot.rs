@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::{ClusterNetworkPolicy, Labels, Namespace, NetworkPolicy, Node, ObjectMeta, Pod, Template};
@@ -98,6 +99,20 @@ impl Snapshot {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// All objects, as [`add`](Snapshot::add) reads them.
+    pub fn objects(&self) -> impl Iterator<Item = Value> + '_ {
+        let pods = self.pods.iter().map(|one| object("v1", "Pod", one));
+        let namespaces = self.namespaces.iter().map(|one| object("v1", "Namespace", one));
+        let nodes = self.nodes.iter().map(|one| object("v1", "Node", one));
+        let policies =
+            self.network_policies.iter().map(|one| object("networking.k8s.io/v1", "NetworkPolicy", one));
+        let cluster = self
+            .cluster_network_policies
+            .iter()
+            .map(|one| object("policy.networking.k8s.io/v1alpha2", "ClusterNetworkPolicy", one));
+        pods.chain(namespaces).chain(nodes).chain(policies).chain(cluster)
     }
 
     /// Registers an object by name. Fails if it has no name or if it was already added.
@@ -199,6 +214,15 @@ fn read<T: DeserializeOwned>(object: Value, kind: &str) -> Result<T> {
     serde_json::from_value(object).map_err(|error| malformed(name, &error.to_string()))
 }
 
+/// An object with its version and kind.
+fn object(version: &str, kind: &str, of: &impl Serialize) -> Value {
+    // The types of the API have string keys only, so this cannot fail.
+    let mut value = serde_json::to_value(of).unwrap_or_default();
+    value["apiVersion"] = version.into();
+    value["kind"] = kind.into();
+    value
+}
+
 fn malformed(object: String, reason: &str) -> Error {
     Error::Malformed { object, reason: reason.to_owned() }
 }
@@ -266,6 +290,35 @@ mod tests {
         let addresses = |name| snapshot.pod(name).unwrap().addresses();
         assert_eq!(addresses("a"), ["10.1.0.2".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
         assert_eq!(addresses("b"), ["10.1.0.3".parse::<IpAddr>().unwrap(), "fd00::3".parse().unwrap()]);
+    }
+
+    #[test]
+    fn written_objects_are_read_as_the_same() {
+        let selector = json!({ "matchLabels": { "app": "web" },
+            "matchExpressions": [{ "key": "tier", "operator": "In", "values": ["a"] }] });
+        let ports = json!([{ "port": "http" }, { "port": 80, "endPort": 90, "protocol": "UDP" }]);
+        let block = json!({ "ipBlock": { "cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"] } });
+        let from = json!([block, { "podSelector": selector, "namespaceSelector": {} }]);
+        let cluster_rule = json!({ "name": "r", "action": "Pass", "to": [{ "networks": ["10.0.0.0/8"] }, { "nodes": {} }],
+            "protocols": [{ "tcp": { "destinationPort": { "range": { "start": 1, "end": 2 } } } }] });
+        let objects = [
+            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "labels": { "app": "web" } },
+                "spec": { "nodeName": "n", "containers": [{ "ports": [{ "name": "http", "containerPort": 80 }] }] },
+                "status": { "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }, { "ip": "fd00::1" }] } }),
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "n", "labels": { "x": "y" } } }),
+            json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" },
+                "status": { "addresses": [{ "type": "InternalIP", "address": "192.0.2.1" }] } }),
+            json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": { "name": "p" },
+                "spec": { "podSelector": selector, "ingress": [{ "from": from, "ports": ports }], "polycyTypes": [] } }),
+            json!({ "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+                "metadata": { "name": "c" }, "spec": { "tier": "Baseline", "priority": 5,
+                "subject": { "pods": { "podSelector": {} } }, "egress": [cluster_rule] } }),
+        ];
+        let (mut snapshot, mut again) = (Snapshot::new(), Snapshot::new());
+        objects.into_iter().for_each(|object| assert!(snapshot.add(object).unwrap()));
+        snapshot.objects().for_each(|object| assert!(again.add(object).unwrap()));
+        assert_eq!(again, snapshot);
+        assert_eq!(again.objects().count(), 5);
     }
 
     #[test]

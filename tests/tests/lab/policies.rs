@@ -102,6 +102,26 @@ fn apply_policies(network: &str) {
     let pods = json!(["shop/web", "shop/db", "default/n1-pod1"]);
     assert_eq!((&applied["policies"], &applied["pods"]), (&json!(1), &pods));
     assert!(is_denied(&lab, "shop/web", "shop/db"), "applied is enforced");
+    let warning = json!("pods app=none in namespace shop: there are none now");
+    assert_eq!(applied["warnings"][0]["text"], warning, "{applied}");
+    // Any node's agent explains it.
+    for (node, to, status) in
+        [("n1", "shop/db", 1), ("n2", "shop/db", 1), ("n1", "shop/web", 0), ("n1", "shop/no", 2)]
+    {
+        let program = podwire_tests::podwire();
+        let said = lab.run(&["exec", node, "--", &program, "policy", "explain", "default/n2-pod1", to, "80"]);
+        assert_eq!(
+            said.status.code(),
+            Some(status),
+            "{node} {to}: {}{}",
+            text(&said.stdout),
+            text(&said.stderr)
+        );
+        let why =
+            "NetworkPolicy shop/db ingress[0]: the other end is default/n2-pod1 with labels {} in namespace \
+                   default, not pods {app=none} in namespace shop";
+        assert!(status != 1 || text(&said.stdout).contains(why), "{}", text(&said.stdout));
+    }
 
     // The lab's own pods may have labels, too.
     let own = policy("own").replace("from: [{", "from: [{namespaceSelector: {}, ");

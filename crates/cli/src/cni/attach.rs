@@ -8,10 +8,12 @@ use podwire_cni_runtime::{Cache, Identity};
 use podwire_cni_spec::{Attachment, Route};
 use serde_json::{json, Value};
 
+use super::lint;
 use super::runtime_flags::RuntimeFlags;
-use super::target::{Publish, Target};
+use super::target::{require_capabilities, Publish, Target};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::paint::Paint;
 use crate::publish;
 
 pub(super) const ADD_EXAMPLES: &str = "Examples:
@@ -26,6 +28,7 @@ If a plugin fails, the changes of the other plugins are undone.";
 pub(super) const DEL_EXAMPLES: &str = "Examples:
   podwire cni del pods blue
   podwire cni del pods --container web-1       the namespace no longer exists
+  podwire cni del pods blue --force            a plugin can never succeed, for example in an old version
 
 The command is idempotent, and says if nothing was attached. It works without the network's config:
 the config of the ADD is cached.";
@@ -44,6 +47,9 @@ pub(crate) struct Add {
 pub(crate) struct Del {
     #[command(flatten)]
     target: Target,
+    /// Remove the record even if a plugin fails.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     flags: RuntimeFlags,
 }
@@ -53,19 +59,30 @@ impl Add {
         let (container, network) = (self.target.name(), &self.target.network);
         let what = format!("cannot attach {container} to {network}");
         self.namespace().map_err(Failure::context(&what))?;
-        let list = self.flags.configs().find(network).map_err(Failure::context(&what))?.list;
+        let found = self.flags.configs().find(network).map_err(Failure::context(&what))?;
         let identity = self.target.identity().map_err(Failure::context(&what))?;
-        let identity = self.publish.add_to(identity, &list).map_err(Failure::context(&what))?;
-        let attachment = self.flags.runtime().add(&list, &identity).map_err(Failure::context(&what))?;
+        let identity = self.publish.add_to(identity);
+        let runtime = self.flags.runtime();
+        let mistakes = runtime.lint(&found, &self.flags.configs().load().networks);
+        let warnings = lint::warning_lines(&mistakes, Paint::stdout());
+        // A mistake in the config may be the cause of a failure.
+        let failed = |failure: Failure| failure.with_output(Output::new(warnings.clone(), Value::Null));
+        let attachment = require_capabilities(&identity, &found.list)
+            .map_err(Failure::context(&what))
+            .and_then(|()| runtime.add(&found.list, &identity).map_err(Failure::context(&what)))
+            .map_err(failed)?;
         // Early CNI versions require addresses in a result, but a plugin may return none.
-        let mut json =
-            attachment.to_json(list.version).unwrap_or_else(|_| json!({ "cniVersion": list.version }));
+        let version = found.list.version;
+        let mut json = attachment.to_json(version).unwrap_or_else(|_| json!({ "cniVersion": version }));
+        if !mistakes.is_empty() {
+            json["warnings"] = mistakes.iter().map(lint::to_json).collect();
+        }
         let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
-        let ports = publish::of_attachment(&identity.capabilities, &list);
+        let ports = publish::of_attachment(&identity.capabilities, &found.list);
         if !ports.is_empty() {
             json["ports"] = json!(ports);
         }
-        Ok(Output::new(head + &describe(&attachment, &ports), json))
+        Ok(Output::new(head + &describe(&attachment, &ports) + &warnings, json))
     }
 
     /// Checks that the namespace exists. Plugins report a missing namespace in many different ways.
@@ -83,26 +100,41 @@ impl Del {
         let (container, network, ifname) = (self.target.name(), &self.target.network, self.target.ifname());
         let what = || format!("cannot detach {container} from {network}");
         let identity = self.target.existing(&self.flags.cache()).map_err(Failure::context(what()))?;
-        let runtime = self.flags.runtime();
-        let was_there = is_known(network, &identity, runtime.cache());
+        let was_there = is_known(network, &identity, self.flags.runtime().cache());
+        let mut json =
+            json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": was_there });
+        let Err(error) = self.delete(&identity) else {
+            let text = if was_there {
+                format!("detached {container} from {network}\n")
+            } else {
+                format!("nothing to detach: {ifname} of {container} is not known in {network} (its plugins ran DEL anyway)\n")
+            };
+            return Ok(Output::new(text, json));
+        };
+        let is_forced = self.force
+            && self.flags.runtime().forget(network, &identity).map_err(Failure::context(what()))?;
+        let cause = error.to_cni();
+        if !is_forced {
+            return Err(Failure::new(what(), cause));
+        }
+        json["detached"] = false.into();
+        json["error"] = cause.to_json();
+        let text = format!(
+            "removed the record of {container} in {network}; DEL failed: {cause}\n\
+             `podwire cni audit` shows what is left\n"
+        );
+        Ok(Output::new(text, json))
+    }
+
+    fn delete(&self, identity: &Identity) -> podwire_cni_runtime::Result<()> {
+        let (runtime, network) = (self.flags.runtime(), &self.target.network);
         match self.flags.configs().find(network) {
-            Ok(found) => runtime.del(&found.list, &identity).map_err(Failure::context(what()))?,
+            Ok(found) => runtime.del(&found.list, identity),
             Err(missing) => {
-                let known = runtime
-                    .del_cached(network, &identity.container, ifname)
-                    .map_err(Failure::context(what()))?;
-                if !known {
-                    return Err(Failure::context(what())(missing));
-                }
+                let known = runtime.del_cached(network, &identity.container, self.target.ifname())?;
+                known.then_some(()).ok_or(missing)
             }
         }
-        let json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": was_there });
-        let text = if was_there {
-            format!("detached {container} from {network}\n")
-        } else {
-            format!("nothing to detach: {ifname} of {container} is not known in {network} (its plugins ran DEL anyway)\n")
-        };
-        Ok(Output::new(text, json))
     }
 }
 

@@ -78,7 +78,7 @@ fn lines(rows: &[Row], records: &[Record], paint: Paint) -> String {
     let cells = |row: &Row| {
         let state = match &row.repaired {
             Some(Ok(())) => paint.good("repaired"),
-            Some(Err(error)) => paint.bad(&format!("not repaired: {}", error.msg)),
+            Some(Err(error)) => paint.bad(&format!("not repaired: {error}")),
             None if row.repairable => "repairable".to_owned(),
             None => paint.bad("repair by hand"),
         };

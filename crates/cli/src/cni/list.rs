@@ -4,6 +4,7 @@ use clap::Args;
 use podwire_cni_runtime::{Network, Problem, Record};
 use serde_json::{json, Value};
 
+use super::lint;
 use super::records::{addresses, label, pod_json, ports};
 use super::runtime_flags::RuntimeFlags;
 use crate::failure::Failure;
@@ -48,10 +49,17 @@ impl List {
             let lines = problems.iter().map(|problem| format!("{} {problem}\n", paint.bad("problem:")));
             text += &format!("\n{}", lines.collect::<String>());
         }
+        let runtime = self.flags.runtime();
+        let warnings: Vec<_> =
+            loaded.networks.iter().flat_map(|network| runtime.lint(network, &loaded.networks)).collect();
+        if !warnings.is_empty() {
+            text += &format!("\n{}", lint::warning_lines(&warnings, paint));
+        }
         let json = json!({
             "networks": loaded.networks.iter().map(network_json).collect::<Vec<_>>(),
             "attachments": listing.records.iter().map(attachment_json).collect::<Vec<_>>(),
             "problems": problems.into_iter().map(problem_json).collect::<Vec<_>>(),
+            "warnings": warnings.iter().map(lint::to_json).collect::<Vec<_>>(),
         });
         Ok(Output::new(text, json))
     }

@@ -1,9 +1,10 @@
 //! `podwire cni status`: whether the networks can take another container.
 
 use clap::Args;
-use podwire_cni_runtime::{Network, Runtime};
+use podwire_cni_runtime::Runtime;
 use serde_json::{json, Value};
 
+use super::lint;
 use super::runtime_flags::RuntimeFlags;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -54,7 +55,10 @@ impl Status {
         }
         let (runtime, paint) = (self.flags.runtime(), Paint::stdout());
         let (mut rows, mut all, mut success) = (Vec::new(), Vec::<Value>::new(), true);
-        for Network { list, .. } in &networks {
+        let (mut warnings, loaded) = (String::new(), configs.load().networks);
+        for network in &networks {
+            let (list, found) = (&network.list, runtime.lint(network, &loaded));
+            warnings += &lint::warning_lines(&found, paint);
             let error = status(&runtime, list).err().map(|error| error.to_cni());
             success &= error.is_none();
             let state = match &error {
@@ -64,9 +68,15 @@ impl Status {
             let why = error.as_ref().map(ToString::to_string).unwrap_or_default();
             rows.push(vec![list.name.to_string(), list.version.to_string(), state, why]);
             let error = error.map(|error| error.to_json());
-            all.push(json!({ "name": list.name, "cniVersion": list.version, "ready": error.is_none(), "error": error }));
+            all.push(json!({
+                "name": list.name,
+                "cniVersion": list.version,
+                "ready": error.is_none(),
+                "error": error,
+                "warnings": found.iter().map(lint::to_json).collect::<Vec<_>>(),
+            }));
         }
-        let text = table(&["NETWORK", "VERSION", "STATE", ""], &rows, paint);
+        let text = table(&["NETWORK", "VERSION", "STATE", ""], &rows, paint) + &warnings;
         Ok(Output { text, json: json!({ "networks": all }), success })
     }
 }

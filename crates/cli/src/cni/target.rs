@@ -111,29 +111,44 @@ pub(crate) struct Publish {
 }
 
 impl Publish {
-    /// The identity with the ports. Fails if no plugin of the network has the capability.
-    pub(crate) fn add_to(
-        &self,
-        identity: Identity,
-        list: &podwire_cni_spec::NetworkList,
-    ) -> Result<Identity, podwire_cni_spec::Error> {
+    /// The identity with the ports.
+    pub(crate) fn add_to(&self, identity: Identity) -> Identity {
         use publish::CAPABILITY as PORTS;
         if self.publish.is_empty() {
-            return Ok(identity);
-        }
-        if !publish::is_capable(list) {
-            let text = format!(
-                "network {:?} publishes no ports: none of its plugins has the capability {PORTS}",
-                &*list.name
-            );
-            let hint = r#"add {"type": "portmap", "capabilities": {"portMappings": true}} to its plugins"#;
-            return Err(podwire_cni_spec::Error::invalid_config(text).with_details(hint));
+            return identity;
         }
         let mut ports =
             identity.capabilities.get(PORTS).and_then(Value::as_array).cloned().unwrap_or_default();
         ports.extend(self.publish.iter().cloned());
-        Ok(identity.capability(PORTS, json!(ports)))
+        identity.capability(PORTS, json!(ports))
     }
+}
+
+/// Fails if a capability argument would have no effect, because no plugin of the network takes it.
+pub(crate) fn require_capabilities(
+    identity: &Identity,
+    list: &podwire_cni_spec::NetworkList,
+) -> Result<(), podwire_cni_spec::Error> {
+    let taken: Vec<&str> =
+        list.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect();
+    let Some(missing) = identity.capabilities.keys().find(|name| !taken.contains(&name.as_str())) else {
+        return Ok(());
+    };
+    let text = format!("network {:?}: none of its plugins has the capability {missing}", &*list.name);
+    let own = match missing.as_str() {
+        "portMappings" => Some("portmap"),
+        "bandwidth" => Some("bandwidth"),
+        _ => None,
+    };
+    let hint = match own {
+        Some(plugin) => {
+            let example = json!({ "type": plugin, "capabilities": { missing: true } });
+            format!("add {example} to its plugins")
+        }
+        None => format!("add {} to the plugin that takes it", json!({ "capabilities": { missing: true } })),
+    };
+    let has = if taken.is_empty() { String::new() } else { format!("; it has {}", taken.join(", ")) };
+    Err(podwire_cni_spec::Error::invalid_config(text + &has).with_details(hint))
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

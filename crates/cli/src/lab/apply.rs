@@ -5,6 +5,8 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::paint::Paint;
+use crate::policy::{warning_json, warning_lines};
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire lab up --pods 0 --policies shop/
@@ -17,10 +19,16 @@ one.";
 
 pub(super) fn run(name: &str) -> Result<Output, Failure> {
     let applied = Lab::lock(name).and_then(|mut lab| lab.apply());
-    let Applied { policies, pods, took } =
+    let Applied { policies, pods, took, warnings } =
         applied.map_err(Failure::context(format!("cannot apply policies to lab {name}")))?;
     let took = took.as_secs_f64();
     let text =
         format!("{policies} policies and {} pods, enforced by every agent after {took:.2} s\n", pods.len());
-    Ok(Output::new(text, json!({ "policies": policies, "pods": pods, "seconds": took })))
+    let json = json!({
+        "policies": policies,
+        "pods": pods,
+        "seconds": took,
+        "warnings": warnings.iter().map(warning_json).collect::<Vec<_>>(),
+    });
+    Ok(Output::new(text + &warning_lines(&warnings, Paint::stdout()), json))
 }

@@ -5,25 +5,30 @@ use std::path::PathBuf;
 use clap::Args;
 use ipnet::IpNet;
 use podwire_policy::oracle::{self, Decision, Evaluation};
-use podwire_policy::{Packet, Snapshot, Verdict};
+use podwire_policy::{compile, Packet, Snapshot, Verdict};
 use serde_json::{json, Value};
 
 use super::expectation::{endpoints, packets, Endpoint};
 use super::source::{self, POD_NETWORKS};
+use super::{warning_json, warning_lines};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
 
 pub(super) const EXAMPLES: &str = "Examples:
-  podwire policy explain shop/web shop/db 5432 -f manifests/
-  podwire policy explain shop/web 8.8.8.8 53/UDP -f manifests/
+  podwire policy explain shop/web shop/db 5432                    as this node's agent decides
+  podwire lab exec n1 -- podwire policy explain shop/web shop/db 5432
+  podwire policy explain shop/web 8.8.8.8 53/UDP -f manifests/    without a cluster
   kubectl get pods,ns,nodes,netpol -A -o json > now.json
-  kubectl get clusternetworkpolicies -o json > admin.json      if the cluster has them
+  kubectl get clusternetworkpolicies -o json > admin.json         if the cluster has them
   podwire policy explain shop/web shop/db pg -f now.json -f admin.json --json
 
 POD is NAMESPACE/NAME (or a name in the namespace default), an address, or node:NAME. A Deployment
-and other workloads stand for their pods. PORT is a number, a number with a protocol, the name of a
-port of the receiver, or ping. The exit status is 1 if the connection is denied.";
+and other workloads in files stand for their pods. PORT is a number, a number with a protocol, the
+name of a port of the receiver, or ping.
+
+The output names the rule that decides, and why the policies and rules before it do not match.
+The exit status is 0 if the connection is allowed, 1 if it is denied, 2 after an error.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
@@ -35,42 +40,66 @@ pub(crate) struct Explain {
     to: String,
     /// Destination port.
     port: String,
-    /// File or directory with pods, namespaces, nodes and policies, in YAML or JSON; repeatable.
-    #[arg(short, long = "file", value_name = "PATH", required = true)]
+    /// File or directory with pods, namespaces, nodes, policies (YAML, JSON); repeatable [default: ask the agent].
+    #[arg(short, long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
-    /// Network for pods without addresses [default: 10.244.0.0/16 and fd00:10:244::/64].
-    #[arg(long = "pod-network", value_name = "NETWORK")]
+    /// Socket of the policy agent to ask.
+    #[arg(long, value_name = "PATH", default_value = podwire_agent_ipc::policy::SOCKET, conflicts_with = "files")]
+    socket: PathBuf,
+    /// Network for pods of files without addresses [default: 10.244.0.0/16 and fd00:10:244::/64].
+    #[arg(long = "pod-network", value_name = "NETWORK", requires = "files")]
     networks: Vec<IpNet>,
 }
 
 impl Explain {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
+        // Status 1 is an answer: the connection is denied.
+        self.explain().map_err(|failure| failure.with_status(2))
+    }
+
+    fn explain(&self) -> Result<Output, Failure> {
         let what = format!("cannot explain {} -> {} {}", self.from, self.to, self.port);
-        let mut snapshot = Snapshot::new();
-        source::read(&self.files, &mut snapshot).map_err(Failure::context(what.clone()))?;
-        let mut networks = self.networks.clone();
-        if networks.is_empty() {
-            networks.extend(POD_NETWORKS.iter().filter_map(|network| network.parse::<IpNet>().ok()));
-        }
-        snapshot.assign_addresses(&networks);
+        let snapshot = self.snapshot().map_err(Failure::context(what.clone()))?;
         let wrong = |reason: String| {
-            let hint = "name pods as NAMESPACE/NAME, and the files that define them with --file";
+            let hint = match self.files[..] {
+                [] => "name pods as NAMESPACE/NAME; `podwire cni list` shows the pods of this node",
+                _ => "name pods as NAMESPACE/NAME, and the files that define them with --file",
+            };
             Failure::new(what.clone(), podwire_cni_spec::Error::invalid_config(reason).with_details(hint))
         };
         let (from, to) =
             (one(&self.from, &snapshot).map_err(wrong)?, one(&self.to, &snapshot).map_err(wrong)?);
         let packets = packets(&from, &to, &self.port, &snapshot).map_err(wrong)?;
         let evaluated: Vec<_> =
-            packets.iter().map(|packet| (packet, oracle::evaluate(&snapshot, packet))).collect();
+            packets.iter().map(|packet| (packet, oracle::explain(&snapshot, packet))).collect();
         let success = evaluated.iter().all(|(_, evaluation)| evaluation.verdict == Verdict::Allow);
-        let paint = Paint::stdout();
-        let text = evaluated
+        let (paint, warnings) = (Paint::stdout(), compile(&snapshot, None).warnings);
+        let text: String = evaluated
             .iter()
             .map(|(packet, evaluation)| text(&from, &to, packet, evaluation, paint))
             .collect();
         let all: Vec<Value> =
             evaluated.iter().map(|(packet, evaluation)| to_json(&from, &to, packet, evaluation)).collect();
-        Ok(Output { text, json: json!({ "connections": all }), success })
+        let json = json!({
+            "connections": all,
+            "warnings": warnings.iter().map(warning_json).collect::<Vec<_>>(),
+        });
+        Ok(Output { text: text + &warning_lines(&warnings, paint), json, success })
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, podwire_cni_spec::Error> {
+        let mut snapshot = Snapshot::new();
+        if self.files.is_empty() {
+            source::read_agent(&self.socket, &mut snapshot)?;
+            return Ok(snapshot);
+        }
+        source::read(&self.files, &mut snapshot)?;
+        let mut networks = self.networks.clone();
+        if networks.is_empty() {
+            networks.extend(POD_NETWORKS.iter().filter_map(|network| network.parse::<IpNet>().ok()));
+        }
+        snapshot.assign_addresses(&networks);
+        Ok(snapshot)
     }
 }
 
@@ -89,13 +118,24 @@ pub(super) fn service(packet: &Packet) -> String {
 
 /// The reasons of a verdict, one line each.
 pub(super) fn reasons(evaluation: &Evaluation) -> Vec<String> {
-    let lines = |decision: &Decision| {
+    lines(evaluation, |_| Vec::new())
+}
+
+/// The same, with what did not match.
+fn all_reasons(evaluation: &Evaluation) -> Vec<String> {
+    lines(evaluation, |decision| {
+        decision.skipped.iter().map(|skipped| format!("  no match: {skipped}")).collect()
+    })
+}
+
+fn lines(evaluation: &Evaluation, details: impl Fn(&Decision) -> Vec<String>) -> Vec<String> {
+    let of_decision = |decision: &Decision| {
         let at = format!("{} of {}", decision.direction, decision.pod);
         let passed = decision.passed.iter().map(|origin| format!("{at}: {origin} says Pass"));
         let last = format!("{at}: {}: {}", decision.verdict, decision.reason);
-        passed.chain([last]).collect::<Vec<_>>()
+        passed.chain([last]).chain(details(decision)).collect::<Vec<_>>()
     };
-    let all: Vec<String> = evaluation.decisions.iter().flat_map(lines).collect();
+    let all: Vec<String> = evaluation.decisions.iter().flat_map(of_decision).collect();
     if all.is_empty() {
         return vec!["neither end is a pod with its own network: no policy applies".to_owned()];
     }
@@ -120,7 +160,7 @@ fn text(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation
         end(to, packet.destination),
         service(packet)
     );
-    reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
+    all_reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
 }
 
 fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation) -> Value {
@@ -130,6 +170,7 @@ fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluat
             "direction": decision.direction.name(),
             "verdict": decision.verdict.to_string(),
             "reason": decision.reason.to_string(),
+            "skipped": decision.skipped.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "passedBy": decision.passed.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     };

@@ -1,12 +1,18 @@
-//! Reads Kubernetes objects from files and directories of YAML or JSON, as `kubectl apply` does.
+//! Reads Kubernetes objects from files and directories of YAML or JSON, as `kubectl apply` does, or from the node's
+//! agent.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use podwire_agent_ipc::{client, policy};
 use podwire_policy::Snapshot;
 use serde_json::Value;
 
 /// Pods without addresses get addresses of these networks, which many clusters use.
 pub(super) const POD_NETWORKS: [&str; 2] = ["10.244.0.0/16", "fd00:10:244::/64"];
+
+/// The agent may be busy with a change of many policies.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The documents of a YAML file, without empty ones. JSON is YAML, too.
 pub(super) fn documents(path: &Path) -> Result<Vec<Value>, podwire_cni_spec::Error> {
@@ -38,6 +44,32 @@ pub(super) fn read(paths: &[PathBuf], into: &mut Snapshot) -> Result<(), podwire
         }
     }
     Ok(())
+}
+
+/// Reads the objects by which the policy agent at `socket` decides.
+pub(super) fn read_agent(socket: &Path, into: &mut Snapshot) -> Result<(), podwire_cni_spec::Error> {
+    let failed = |reason: String| {
+        let text = format!("ask the policy agent at {}: {reason}", socket.display());
+        let hint = "start the node's agent with --policy, or name files with --file";
+        podwire_cni_spec::Error::new(podwire_cni_spec::error::code::NOT_AVAILABLE, text).with_details(hint)
+    };
+    let mut after = 0;
+    loop {
+        let request = policy::Request::Objects { after };
+        let response =
+            client::request(socket, &request, TIMEOUT).map_err(|error| failed(error.to_string()))?;
+        if !response.enforced {
+            return Err(failed(response.reason));
+        }
+        if response.objects.is_empty() {
+            return Ok(());
+        }
+        after += response.objects.len();
+        for object in response.objects {
+            add(object, into)
+                .map_err(|error| failed(format!("the objects changed meanwhile: {}", error.msg)))?;
+        }
+    }
 }
 
 /// Adds one object.

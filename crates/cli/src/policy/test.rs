@@ -213,10 +213,10 @@ fn difference(
 }
 
 /// Warnings, one per line.
-fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
+pub(crate) fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
     warnings.iter().map(|warning| format!("{} {warning}\n", paint.bad("warning:"))).collect()
 }
 
-fn warning_json(warning: &Warning) -> Value {
+pub(crate) fn warning_json(warning: &Warning) -> Value {
     json!({ "object": warning.object, "place": warning.field, "kind": format!("{:?}", warning.kind), "text": warning.text })
 }

@@ -37,6 +37,16 @@ fn a_list_has_its_plugins_in_order() {
 }
 
 #[test]
+fn the_named_keys_of_a_list_are_read() {
+    for key in NetworkList::KEYS {
+        let mut list = json!({"name": "n", "plugins": []});
+        list[key] = json!({"no": ["such value"]});
+        let error = NetworkList::parse(list.to_string().as_bytes()).expect_err(key);
+        assert!(error.msg.contains(&format!(": {key}: ")), "{key}: {error}");
+    }
+}
+
+#[test]
 fn keys_come_in_any_case_and_booleans_as_strings() {
     let v = json!({"CNIVersion": "0.4.0", "Name": "n", "DisableCheck": "FALSE", "disablegc": true,
                    "LoadOnlyInlinedPlugins": "True", "Plugins": [{"Type": "x", "IPAM": {"TYPE": "y"}}]});

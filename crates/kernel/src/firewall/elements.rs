@@ -153,9 +153,23 @@ pub(super) fn prepare(nft: &mut Socket, skeleton: &dyn Fn(&mut Transaction)) -> 
     Ok(whole.commit(nft)?)
 }
 
-/// For keys that only one existing pod can have, such as its address: another owner no longer exists.
+/// For keys that only one existing pod can have: another owner no longer exists.
 pub(super) fn replace(_: &Entry, _: &Element) -> Result<Existing> {
     Ok(Existing::Replace)
+}
+
+/// For keys that are a pod's address: another owner no longer exists, unless two networks overlap. Then its element
+/// stays.
+pub(super) fn replace_unless_running<'a>(
+    owner: &'a Owner,
+    is_running: &'a dyn Fn(&str) -> bool,
+) -> impl Fn(&Entry, &Element) -> Result<Existing> + 'a {
+    move |entry, other| match &other.comment {
+        Some(holder) if !owner.matches(holder) && is_running(holder) => {
+            Err(Error::AddressTaken { address: entry.element.key.to_string(), holder: holder.clone() })
+        }
+        _ => Ok(Existing::Replace),
+    }
 }
 
 /// Whether the comment of the element names this owner.

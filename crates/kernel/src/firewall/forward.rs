@@ -52,6 +52,17 @@ fn set_of(addr: &IpAddr) -> &'static str {
 
 /// Lets packets from and to these addresses pass, and isolates the bridge according to the rules.
 pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr], rules: &Rules) -> Result<()> {
+    add_if_free(nft, owner, addrs, rules, &|_| false)
+}
+
+/// [`add`], unless an address belongs to another owner that is running: then no address is added.
+pub fn add_if_free(
+    nft: &mut Socket,
+    owner: &Owner,
+    addrs: &[IpAddr],
+    rules: &Rules,
+    is_running: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     let entry =
         |addr: &IpAddr| Entry::own(set_of(addr), Element::key(Value::ip(*addr)).comment(owner.comment()));
     let mut entries: Vec<Entry> = addrs.iter().map(entry).collect();
@@ -60,9 +71,8 @@ pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpAddr], rules: &Rules) -> 
         entries.extend(isolation(owner, bridge, rules.policy));
     }
     let whole = |change: &mut Transaction| skeleton::whole(change);
-    let insertion =
-        Insertion { table: &TABLE, entries, skeletons: &[&whole], on_conflict: &elements::replace };
-    insertion.commit(nft)?;
+    let on_conflict = elements::replace_unless_running(owner, is_running);
+    Insertion { table: &TABLE, entries, skeletons: &[&whole], on_conflict: &on_conflict }.commit(nft)?;
     skeleton::ensure_admin_chain(nft, &rules.admin_chain)?;
     iptables::ensure_accept_rule(nft)
 }
@@ -120,6 +130,12 @@ pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize>
 pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool> {
     let element = nft::get_element(nft, &TABLE, set_of(&addr), &Value::ip(addr))?;
     Ok(element.is_some_and(|element| is_owned_by(&element, owner)))
+}
+
+/// The owner of the element for this address.
+pub fn holder(nft: &mut Socket, addr: IpAddr) -> Result<Option<String>> {
+    let element = nft::get_element(nft, &TABLE, set_of(&addr), &Value::ip(addr))?;
+    Ok(element.and_then(|element| element.comment))
 }
 
 /// The missing parts for all pods of the network, as texts: the rules that [`add`] needs, the administrator's chain,

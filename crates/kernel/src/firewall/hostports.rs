@@ -29,6 +29,17 @@ pub use options::{Condition, Options, Part, Snat};
 /// address belongs to a deleted pod and is replaced. A port that leads to another interface of the same container
 /// stays; returns whether there was one.
 pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options) -> Result<bool> {
+    add_if_free(nft, owner, maps, options, &|_| false)
+}
+
+/// [`add`], where a port that leads to this pod's address is taken if its owner is running: two networks overlap.
+pub fn add_if_free(
+    nft: &mut Socket,
+    owner: &Owner,
+    maps: &[PortMap],
+    options: &Options,
+    is_running: &dyn Fn(&str) -> bool,
+) -> Result<bool> {
     options::check(options)?;
     let maps: Vec<PortMap> = maps.iter().copied().filter(PortMap::maps_something).collect();
     let (table, comment) = (options::table(options), owner.comment());
@@ -42,7 +53,7 @@ pub fn add(nft: &mut Socket, owner: &Owner, maps: &[PortMap], options: &Options)
     let networks = |change: &mut Transaction| networks(change, &maps, options);
     let kept_for_sibling = Cell::new(false);
     let on_conflict = |entry: &Entry, other: &Element| {
-        let found = resolve_conflict(owner, entry, other)?;
+        let found = resolve_conflict(owner, entry, other, is_running)?;
         kept_for_sibling.set(kept_for_sibling.get() || found == Existing::Keep);
         Ok(found)
     };
@@ -79,13 +90,19 @@ pub fn prepare(nft: &mut Socket, maps: &[PortMap], options: &Options) -> Result<
 }
 
 /// Decides about an existing element with the same key.
-fn resolve_conflict(owner: &Owner, entry: &Entry, other: &Element) -> Result<Existing> {
+fn resolve_conflict(
+    owner: &Owner,
+    entry: &Entry,
+    other: &Element,
+    is_running: &dyn Fn(&str) -> bool,
+) -> Result<Existing> {
     let (Some(wanted), Some(held)) = (PortMap::from_element(&entry.element), PortMap::from_element(other))
     else {
         // The key is the pod's own address: the element belongs to a deleted pod.
         return Ok(Existing::Replace);
     };
-    if is_owned_by(other, owner) || held.pod == wanted.pod {
+    let is_other_running = || other.comment.as_deref().is_some_and(is_running);
+    if is_owned_by(other, owner) || (held.pod == wanted.pod && !is_other_running()) {
         return Ok(Existing::Replace);
     }
     if is_of_sibling(other, owner) {

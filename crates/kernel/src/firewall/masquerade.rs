@@ -18,8 +18,18 @@ pub(super) const TABLE: Table = Table::named(Family::Inet, "podwire_masq");
 const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // srcnat
 
 /// Masquerades packets from these addresses to destinations outside their networks. An element that exists already
-/// belongs to a deleted pod, because no two pods have the same address; it is replaced.
+/// belongs to a deleted pod; it is replaced.
 pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpNet]) -> Result<()> {
+    add_if_free(nft, owner, addrs, &|_| false)
+}
+
+/// [`add`], unless an address belongs to another owner that is running: then nothing changes.
+pub fn add_if_free(
+    nft: &mut Socket,
+    owner: &Owner,
+    addrs: &[IpNet],
+    is_running: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     let entry = |net: &IpNet| {
         Entry::own(set_name("net", net), Element::key(Value::ip(net.addr())).comment(owner.comment()))
     };
@@ -27,7 +37,7 @@ pub fn add(nft: &mut Socket, owner: &Owner, addrs: &[IpNet]) -> Result<()> {
         table: &TABLE,
         entries: addrs.iter().map(entry).collect(),
         skeletons: &[&|change| skeleton(change, addrs)],
-        on_conflict: &elements::replace,
+        on_conflict: &elements::replace_unless_running(owner, is_running),
     };
     insertion.commit(nft)
 }
@@ -58,6 +68,15 @@ pub fn is_present(nft: &mut Socket, owner: &Owner, addr: IpAddr) -> Result<bool>
         }
     }
     Ok(false)
+}
+
+/// The owners of the elements for this address: several if networks overlap.
+pub fn holders(nft: &mut Socket, addr: IpAddr) -> Result<Vec<String>> {
+    let mut holders = Vec::new();
+    for (set, key) in keys(nft, &[addr])? {
+        holders.extend(nft::get_element(nft, &TABLE, &set, &key)?.and_then(|element| element.comment));
+    }
+    Ok(holders)
 }
 
 /// The missing parts of the rules that [`add`] needs, as texts.

@@ -6,6 +6,10 @@ use podwire_kernel::rt::tc::TokenBucket;
 use podwire_kernel::shaping;
 use serde_json::Value;
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] =
+    &["ingressRate", "egressRate", "ingressBurst", "egressBurst", "runtimeConfig.bandwidth"];
+
 const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
 
 /// A limit: `rate` bits a second, and `burst` bits at once after an idle period.

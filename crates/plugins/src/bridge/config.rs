@@ -11,6 +11,30 @@ use crate::{masquerade, veth_pair};
 const MAX_VLAN: i64 = 4094;
 const VLAN_IDS: std::ops::RangeInclusive<i64> = 1..=MAX_VLAN;
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] = &[
+    "bridge",
+    "isGateway",
+    "isDefaultGateway",
+    "forceAddress",
+    "ipMasq",
+    "ipMasqBackend",
+    "mtu",
+    "hairpinMode",
+    "promiscMode",
+    "vlan",
+    "vlanTrunk[].id",
+    "vlanTrunk[].minID",
+    "vlanTrunk[].maxID",
+    "preserveDefaultVlan",
+    "macspoofchk",
+    "enabledad",
+    "disableContainerInterface",
+    "portIsolation",
+    "args.cni.mac",
+    "runtimeConfig.mac",
+];
+
 /// The config as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -33,6 +33,53 @@ pub(super) struct Conf {
     include_default_routes: bool,
 }
 
+/// Calico's keys that the page lists as without effect or as refused: they are known, and not misspelt.
+pub(super) const OTHER_KEYS: &[&str] = &[
+    "nodename_file_optional",
+    "dataplane_options",
+    "policy_setup_timeout_seconds",
+    "endpoint_status_dir",
+    "ipam_lock_file",
+    "qps",
+    "burst",
+    "log_level",
+    "log_file_path",
+    "log_file_max_size",
+    "log_file_max_age",
+    "log_file_max_count",
+    "etcd_discovery_srv",
+    "etcd_scheme",
+    "etcd_authority",
+    "policy.k8s_api_root",
+    "policy.k8s_auth_token",
+    "policy.k8s_client_certificate",
+    "policy.k8s_client_key",
+    "policy.k8s_certificate_authority",
+    "kubernetes.k8s_api_root",
+    "mode",
+    "vxlan_mac_prefix",
+    "vxlan_vni",
+    "windows_*",
+    "runtimeConfig.dns",
+];
+
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] = &[
+    "mtu",
+    "require_mtu_file",
+    "device_type",
+    "container_settings.allow_ip_forwarding",
+    "num_queues",
+    "ipam.subnet",
+    "ipam.ranges[][].subnet",
+    "ipam.routes[].dst",
+    "include_default_routes",
+    "feature_control.ip_addrs_no_ipam",
+    "feature_control.floating_ips",
+    "readiness_gates",
+    "kubernetes.node_name",
+];
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Document {

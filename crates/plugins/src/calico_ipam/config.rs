@@ -7,6 +7,10 @@ use podwire_cni_plugin::{Request, Result};
 use podwire_cni_spec::json;
 use serde_json::Value;
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] =
+    &["ipam.assign_ipv4", "ipam.assign_ipv6", "ipam.ipv4_pools", "ipam.ipv6_pools", "ipam.agent_socket"];
+
 /// The addresses to assign to the pod.
 pub(super) fn requested_addresses(req: &Request<'_>) -> Result<AddressRequest> {
     let empty = Value::Null;

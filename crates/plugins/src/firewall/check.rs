@@ -9,6 +9,7 @@ use podwire_kernel::{Host, Owner};
 
 use super::config::Conf;
 use super::firewalld::{failure, source, Firewalld};
+use crate::address_holder;
 use crate::addresses::all_hosts;
 use crate::inspection::{self, on_node};
 
@@ -81,9 +82,14 @@ fn accepted<'p>(req: &Request<'p>, pod: &[IpAddr], rules: Rules) -> Result<Vec<F
         if forward::is_present(nft, &owner, address)? {
             continue;
         }
+        if let Some(conflict) = address_holder::conflict(&owner, address, forward::holder(nft, address)?) {
+            findings.push(conflict);
+            continue;
+        }
         let (owner, rules) = (owner.clone(), rules.clone());
         let again = on_node(move |node| {
-            forward::add(node.nft()?, &owner, &[address], &rules).doing(|| "accept the pod's packets".into())
+            forward::add_if_free(node.nft()?, &owner, &[address], &rules, &address_holder::is_running)
+                .doing(|| "accept the pod's packets".into())
         });
         let text = format!("packets of {address} are not let through any more");
         findings.push(Finding::new(text).repaired_by(again));

@@ -12,6 +12,10 @@ const MAX_CHAIN_NAME: usize = 255;
 /// More than firewalld allows for a zone's name, and short enough for a D-Bus message.
 const MAX_ZONE_NAME: usize = 255;
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] =
+    &["backend", "firewalldZone", "ingressPolicy", "iptablesAdminChainName"];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Conf {

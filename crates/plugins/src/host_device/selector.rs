@@ -10,6 +10,10 @@ use serde::Deserialize;
 
 use super::sysfs::{self, Sysfs};
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] =
+    &["device", "hwaddr", "kernelpath", "pciBusID", "runtimeConfig.deviceID", "useInterfaceNetwork"];
+
 /// The config.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -45,6 +45,30 @@ pub(super) struct Config {
     resolv_conf: PathBuf,
 }
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] = &[
+    "ipam.subnet",
+    "ipam.rangeStart",
+    "ipam.rangeEnd",
+    "ipam.gateway",
+    "ipam.rangeFromFile",
+    "ipam.resolvConf",
+    "ipam.dataDir",
+    "ipam.exclude",
+    "ipam.reserve",
+    "ipam.cooldown",
+    "ipam.sticky",
+    "ipam.ranges[][].subnet",
+    "ipam.ranges[][].rangeStart",
+    "ipam.ranges[][].rangeEnd",
+    "ipam.ranges[][].gateway",
+    "ipam.ranges[][].exclude",
+    "ipam.ranges[][].reserve",
+    "runtimeConfig.ipRanges",
+    "runtimeConfig.ips",
+    "args.cni.ips",
+];
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Document {

@@ -7,6 +7,7 @@ use podwire_kernel::Host;
 
 use super::config::Conf;
 use super::target::{find_device, loopback_sysctl, pod_addresses};
+use crate::address_holder;
 use crate::inspection::{self, on_node};
 
 /// Compares the config with the kernel's state. Maps of a Go plugin are not compared further.
@@ -37,7 +38,8 @@ fn missing_map<'p>(req: &Request<'p>, conf: &Conf, map: PortMap) -> Finding<'p> 
     let (owner, options) = (req.owner(), conf.options.clone());
     Finding::new(text).repaired_by(on_node(move |node| {
         let nft = node.nft()?;
-        hostports::add(nft, &owner, &[map], &options).doing(|| "map the pod's port again".into())?;
+        hostports::add_if_free(nft, &owner, &[map], &options, &address_holder::is_running)
+            .doing(|| "map the pod's port again".into())?;
         Ok(hostports::forget_earlier_connections(nft, &[map])?)
     }))
 }

@@ -12,6 +12,18 @@ use serde::Deserialize;
 
 use super::conditions;
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] = &[
+    "runtimeConfig.portMappings",
+    "snat",
+    "masqAll",
+    "conditionsV4",
+    "conditionsV6",
+    "backend",
+    "markMasqBit",
+    "externalSetMarkChain",
+];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Keys {

@@ -6,6 +6,9 @@ use serde::Deserialize;
 
 use crate::{masquerade, veth_pair};
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] = &["ipMasq", "ipMasqBackend", "mtu"];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Conf {

@@ -14,6 +14,24 @@ use super::duplicates::DUPLICATED;
 /// The default folder of backups.
 pub const DATA_DIR: &str = "/run/cni/tuning";
 
+/// The keys of the config.
+pub(super) const CONFIG_KEYS: &[&str] = &[
+    "sysctl",
+    "mac",
+    "mtu",
+    "promisc",
+    "allmulti",
+    "txQLen",
+    "dataDir",
+    "args.cni.sysctl",
+    "args.cni.mac",
+    "args.cni.mtu",
+    "args.cni.promisc",
+    "args.cni.allmulti",
+    "args.cni.txQLen",
+    "runtimeConfig.mac",
+];
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Conf {

@@ -1,11 +1,11 @@
 //! `policy.networking.k8s.io/v1alpha2` ClusterNetworkPolicy.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::meta::{LabelSelector, ObjectMeta, UnknownFields};
 
 /// An administrator's policy for pods of all namespaces.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterNetworkPolicy {
     /// The name.
@@ -15,7 +15,7 @@ pub struct ClusterNetworkPolicy {
 }
 
 /// The policy itself.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterNetworkPolicySpec {
     /// Before or after the NetworkPolicies.
@@ -34,7 +34,7 @@ pub struct ClusterNetworkPolicySpec {
 }
 
 /// The tier of a policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CnpTier {
     /// Before all NetworkPolicies, which cannot override it.
     #[default]
@@ -44,7 +44,7 @@ pub enum CnpTier {
 }
 
 /// The action of a rule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum CnpAction {
     /// The traffic and its replies are accepted.
     Accept,
@@ -56,7 +56,7 @@ pub enum CnpAction {
 }
 
 /// The pods that a policy selects. Exactly one field is set.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CnpSubject {
     /// All pods of these namespaces.
@@ -69,7 +69,7 @@ pub struct CnpSubject {
 }
 
 /// Pods by namespace and labels.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NamespacedPod {
     /// The namespaces.
@@ -82,7 +82,7 @@ pub struct NamespacedPod {
 }
 
 /// A rule for packets that the subject receives.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CnpIngressRule {
     /// The name, for users.
@@ -99,7 +99,7 @@ pub struct CnpIngressRule {
 }
 
 /// A rule for packets that the subject sends.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CnpEgressRule {
     /// The name, for users.
@@ -116,7 +116,7 @@ pub struct CnpEgressRule {
 }
 
 /// A peer. Exactly one field is set. `nodes`, `networks` and `domainNames` are for egress only.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CnpPeer {
     /// All pods of these namespaces.
@@ -135,7 +135,7 @@ pub struct CnpPeer {
 }
 
 /// A match on the transport protocol. Exactly one field is set.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CnpProtocol {
     /// TCP.
@@ -152,7 +152,7 @@ pub struct CnpProtocol {
 }
 
 /// A match on the transport header.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CnpTransport {
     /// The destination port.
@@ -163,7 +163,7 @@ pub struct CnpTransport {
 }
 
 /// A port or a range. Exactly one field is set.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CnpPort {
     /// One port.
@@ -176,7 +176,7 @@ pub struct CnpPort {
 }
 
 /// A range of ports, both ends included.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CnpPortRange {
     /// The first port.

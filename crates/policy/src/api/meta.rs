@@ -35,7 +35,7 @@ pub struct Annotations {
 }
 
 /// A label selector (`meta/v1`). All conditions must hold; an empty selector selects everything.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LabelSelector {
     /// Labels that must have exactly these values.
@@ -48,7 +48,7 @@ pub struct LabelSelector {
 }
 
 /// A condition of a selector.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requirement {
     /// The label key.
@@ -63,7 +63,7 @@ pub struct Requirement {
 }
 
 /// A port by number or by name.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum IntOrString {
     /// A number, which may be out of range.

@@ -1,11 +1,11 @@
 //! `networking.k8s.io/v1` NetworkPolicy.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::meta::{IntOrString, LabelSelector, ObjectMeta, UnknownFields};
 
 /// A policy for pods of one namespace.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetworkPolicy {
     /// Name and namespace.
@@ -15,7 +15,7 @@ pub struct NetworkPolicy {
 }
 
 /// The policy itself.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicySpec {
     /// The pods that the policy isolates.
@@ -32,7 +32,7 @@ pub struct NetworkPolicySpec {
 }
 
 /// Allows packets from any of the sources to any of the ports.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IngressRule {
     /// The sources; empty means all.
@@ -45,7 +45,7 @@ pub struct IngressRule {
 }
 
 /// Allows packets to any of the destinations at any of the ports.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EgressRule {
     /// The destinations; empty means all.
@@ -58,7 +58,7 @@ pub struct EgressRule {
 }
 
 /// A peer: pods, or a block of addresses.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicyPeer {
     /// The pods; in the policy's namespace unless `namespace_selector` is set.
@@ -73,7 +73,7 @@ pub struct NetworkPolicyPeer {
 }
 
 /// A block of addresses with exceptions.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpBlock {
     /// The block: `10.0.0.0/8`.
@@ -86,7 +86,7 @@ pub struct IpBlock {
 }
 
 /// A port or a range of ports.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkPolicyPort {
     /// The protocol; `None` means TCP.

@@ -119,7 +119,7 @@ impl Pod {
 }
 
 /// A namespace.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Namespace {
     /// Name and labels.
@@ -127,7 +127,7 @@ pub struct Namespace {
 }
 
 /// A node.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
     /// Name and labels.
@@ -137,7 +137,7 @@ pub struct Node {
 }
 
 /// The status of a node.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
     /// The names and addresses.
@@ -145,7 +145,7 @@ pub struct NodeStatus {
 }
 
 /// A name or an address of a node.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeAddress {
     /// `InternalIP`, `Hostname`, …

@@ -40,7 +40,7 @@ fn is_valid_selector(selector: &LabelSelector) -> bool {
 
 impl Traffic<'_> {
     /// The pod at the other end, if policies apply to it.
-    fn peer_pod(&self) -> Option<&Pod> {
+    pub fn peer_pod(&self) -> Option<&Pod> {
         self.snapshot.pod_with_address(self.peer)
     }
 
@@ -170,12 +170,12 @@ impl Traffic<'_> {
         }
     }
 
-    /// Whether a valid rule matches.
-    pub fn matches_rule(&self, rule: &ClusterRule<'_>) -> bool {
+    /// Whether the peers of a valid rule match, and whether its ports do.
+    pub fn matches_rule(&self, rule: &ClusterRule<'_>) -> (bool, bool) {
         let peer = rule.peers.iter().any(|peer| self.matches_cluster_peer(peer));
         let port =
             rule.protocols.is_none_or(|protocols| protocols.iter().any(|one| self.matches_protocol(one)));
-        peer && port
+        (peer, port)
     }
 
     fn matches_cluster_peer(&self, peer: &CnpPeer) -> bool {
@@ -242,8 +242,8 @@ fn is_valid_protocol(protocol: &CnpProtocol) -> bool {
 pub(super) struct ClusterRule<'a> {
     pub name: &'a str,
     pub action: CnpAction,
-    peers: &'a [CnpPeer],
-    protocols: Option<&'a [CnpProtocol]>,
+    pub peers: &'a [CnpPeer],
+    pub protocols: Option<&'a [CnpProtocol]>,
 }
 
 pub(super) fn cluster_rules(policy: &ClusterNetworkPolicy, direction: Direction) -> Vec<ClusterRule<'_>> {
