@@ -21,7 +21,7 @@ fn invalid_keys_and_overlapping_subnets_do_not_affect_other_nodes() {
         stage.wait_until("both are reported", |stage| {
             is_unreachable(stage, 1, &["10.244.250.0-24"]) && is_unreachable(stage, 1, &["no-subnet-at-all"])
         });
-        // A key for the whole network.
+        // A key that covers the whole network.
         let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}"#;
         stage.etcdctl(&format!("put {SUBNETS}/10.244.0.0-16 '{value}'"));
         stage.wait_until("it is reported", |stage| is_unreachable(stage, 1, &["10.244.0.0-16"]));
@@ -40,8 +40,8 @@ fn the_agent_lists_again_after_etcd_compacted_its_history() {
         let sent = std::process::Command::new("kill").args([what, &agent]).status();
         assert!(sent.expect("kill").success());
     };
-    // The agent is stopped while a node registers and etcd compacts its history; its connection is closed when it
-    // continues.
+    // The agent is stopped while a node registers and etcd compacts its history. When the agent continues, its
+    // connection is closed.
     signal("-STOP");
     let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:98"}}"#;
     stage.etcdctl(&format!("put '{SUBNETS}/10.244.251.0-24&fd00:244:0:fb::-64' '{value}'"));

@@ -1,5 +1,5 @@
-//! Five hundred routed pods come and go on three nodes at once while the agents are killed again and again. No address
-//! is assigned twice or leaked, and in the end the store and the kernels have none of the pods.
+//! Five hundred routed pods are attached and detached on three nodes while the agents are killed repeatedly. No address
+//! is assigned twice or leaked. At the end neither the store nor the kernels have any of the pods.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::blocks::{ipam, is_ready, ready, start, DUAL};
 use crate::calico::Cluster;
 use crate::stage::{Stage, Store};
 
-/// The number of pods of each of three nodes: five hundred in all. The gate attaches fewer.
+/// The number of pods of each of the three nodes: five hundred in total. `make test` attaches fewer.
 fn pods() -> usize {
     if podwire_tests::is_whole() {
         168
@@ -19,13 +19,13 @@ fn pods() -> usize {
         48
     }
 }
-/// So many of a node's pods are there at once.
+/// The maximal number of attached pods of a node.
 const AT_ONCE: usize = 12;
 /// How often each agent is killed.
 const KILLS: usize = 4;
 
-/// Pods come and go on a node. What a pod has is held by a folder in `held` for as long as it has it, and there can be
-/// one of a name only. An ADD that fails with "try again" is repeated, as a runtime does.
+/// The script of a node: attaches and detaches pods. Each address of an attached pod is a directory in `held`; creating
+/// a directory that exists fails. An ADD that fails with "try again" is repeated, as a runtime does.
 fn script(stage: &Stage, number: u8) -> String {
     let pods = pods();
     let (podwire, plugins, held) = (podwire(), ours(), stage.folder.join("held").display().to_string());
@@ -61,11 +61,11 @@ trait Scene {
     fn stage(&self) -> &Stage;
     fn kill(&mut self, number: u8);
     fn start(&mut self, number: u8);
-    /// Who has addresses.
+    /// The handles that have addresses.
     fn handles(&self) -> Vec<String>;
-    /// How many pods others know of.
+    /// The number of published endpoints.
     fn endpoints(&self) -> usize;
-    /// What `podwire ipam check` says.
+    /// The output of `podwire ipam check`.
     fn check(&self) -> String;
 }
 
@@ -102,7 +102,7 @@ impl Scene for InEtcd {
     }
 }
 
-/// With Calico's own definitions of its resources.
+/// Records in Calico's own custom resources.
 struct InKubernetes(Cluster);
 
 impl Scene for InKubernetes {
@@ -132,14 +132,14 @@ impl Scene for InKubernetes {
 }
 
 #[test]
-fn many_pods_come_and_go_while_agents_are_killed() {
+fn many_pods_are_attached_and_detached_while_agents_are_killed() {
     let scene = InEtcd(ready(Store::Etcd, [10, 10, 20], &DUAL, &[]));
     let scene = come_and_go(scene, 1);
     scene.stage().assert_model_holds();
 }
 
 #[test]
-fn many_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
+fn many_pods_are_attached_and_detached_on_an_api_server_while_agents_are_killed() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
     let mut scene = InKubernetes(cluster);
     for number in 1..=3 {
@@ -155,7 +155,7 @@ fn many_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
     come_and_go(scene, 0);
 }
 
-/// Of each node so many pods stay that were there before.
+/// Runs the scripts while agents are killed. `stay` is the number of pods that each node had before.
 fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     std::fs::create_dir_all(scene.stage().folder.join("held")).expect("a folder");
     let is_settled = |stage: &Stage, number| {
@@ -189,7 +189,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
                 })
             })
             .collect();
-        // At other moments each time, for as long as pods come.
+        // Kill the agents at various moments while the scripts run.
         for round in 0..KILLS * 3 {
             if over.load(Ordering::Relaxed) == 3 {
                 break;
@@ -198,7 +198,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
             std::thread::sleep(Duration::from_millis(300 + 70 * round as u64));
             scene.kill(number);
             if round % 2 == 0 {
-                // For a while there is none at all.
+                // For some time the node has no agent.
                 std::thread::sleep(Duration::from_millis(400));
             }
             scene.start(number);
