@@ -1,4 +1,4 @@
-//! Failures have helpful errors and leave nothing.
+//! Failures have helpful errors and leave nothing behind.
 
 use crate::world::{World, CONF, PODS};
 
@@ -83,7 +83,7 @@ fn without_a_usable_network_run_fails_with_the_reason_and_leaves_nothing() {
     );
     refused(&world, "run web --port 80:80", "network \"plain\" publishes no ports");
     refused(&world, "run web --ingress-bandwidth 8M", "network \"plain\" limits no bandwidth");
-    // A network whose plugin fails after others have worked.
+    // A network whose last plugin fails.
     file(
         "40-late.conflist",
         &PODS
