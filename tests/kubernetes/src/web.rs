@@ -132,7 +132,7 @@ pub fn reboot(cluster: &Cluster, machines: &mut Vec<Machine>, rebooted: usize) {
     machines.insert(rebooted, machine);
     let machine = &machines[rebooted];
     cluster.wait(&format!("the agent of {name} is back"), || machine.agent_is_ready().then_some(()));
-    let after = cluster.wait("its pods are back", || {
+    let after = cluster.wait("its pods run again", || {
         let is_new =
             |pod: &&Served| pod.node == name && before.iter().all(|old| old.container != pod.container);
         let had = before.iter().filter(|pod| pod.node == name).count();

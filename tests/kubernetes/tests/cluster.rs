@@ -202,7 +202,7 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
 /// The objects of the manifest are deleted: running pods keep their connections.
 fn agents_go(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
     cluster.api.delete(objects);
-    cluster.wait("the agents are gone", || {
+    cluster.wait("the agents are deleted", || {
         let agents = cluster.api.pods("kube-system", "app.kubernetes.io/component=agent");
         (agents.is_empty() && machines.iter().all(|machine| !machine.agent_is_ready())).then_some(())
     });

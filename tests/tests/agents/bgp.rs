@@ -167,7 +167,7 @@ fn nodes_and_an_outside_router_learn_blocks_and_reach_pods() {
     let pid = bird_pid(&stage, 1);
     stage.kill_agent(1);
     start(&mut stage, 1, &["--bgp"]);
-    stage.wait_until("it is back", |stage| established(stage, 1) == 3);
+    stage.wait_until("the agent sees its sessions", |stage| established(stage, 1) == 3);
     assert_eq!(bird_pid(&stage, 1), pid);
 
     // A node without an agent and BIRD: the router removes its routes.
@@ -198,7 +198,7 @@ fn filters_reflectors_and_mistakes() {
     stage.wait_until("one session, and two of the reflector", |stage| {
         (established(stage, 1), established(stage, 2), established(stage, 3)) == (1, 1, 2)
     });
-    stage.wait_until("routes to all by the reflector", |stage| {
+    stage.wait_until("the reflector sends the routes of all nodes", |stage| {
         let routes = |number| stage.node(number).json("ip -j route show proto bird").as_array().map(Vec::len);
         (1..=3).all(|number| routes(number) == Some(2))
     });
@@ -207,7 +207,7 @@ fn filters_reflectors_and_mistakes() {
     // A peer with an unknown filter is ignored and reported; the others stay.
     put(&stage, "bgpfilters", "odd", &json!({"exportV4": [{"action": "Reject", "communities": {}}]}));
     put(&stage, "bgppeers", "odd", &json!({"peerIP": "192.168.10.1", "asNumber": 1, "filters": ["odd"]}));
-    stage.wait_until("it is reported", |stage| {
+    stage.wait_until("the ignored peer is reported", |stage| {
         stage.status(1)["problems"].to_string().contains("BGPPeer odd is ignored")
     });
     assert_eq!(established(&stage, 1), 1);

@@ -186,7 +186,7 @@ fn deleted_objects_are_restored_and_a_killed_agent_loses_no_packet() {
         for _ in 0..3 {
             stage.kill_agent(1);
             start(stage, 1, &[]);
-            stage.wait_until("it is back", |stage| is_ready(stage, 1));
+            stage.wait_until("the agent is ready again", |stage| is_ready(stage, 1));
         }
     });
     assert!(lost.is_empty(), "{lost:?}");
@@ -197,7 +197,9 @@ fn deleted_objects_are_restored_and_a_killed_agent_loses_no_packet() {
 fn without_the_store_routes_stay_and_new_pods_are_synced_later() {
     let mut stage = ready(Store::Etcd, LINKS, &DUAL, &[]);
     stage.etcd = None;
-    stage.wait_until("it is reported", |stage| stage.status(1)["problems"].to_string().contains("store: "));
+    stage.wait_until("the failing store is reported", |stage| {
+        stage.status(1)["problems"].to_string().contains("store: ")
+    });
     stage.assert_model_holds();
     // The warm pool was filled before.
     stage.add_pod(1, "late");

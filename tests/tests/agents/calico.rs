@@ -60,7 +60,7 @@ fn live_side_by_side(mut cluster: Cluster) {
     assert_neighbours_reach_each_other(&cluster, &all);
 
     // Both write the same records, and a node has one block of each family, whichever plugin claimed it.
-    cluster.stage.wait_until("all are synced", |_| {
+    cluster.stage.wait_until("the store has all pods", |_| {
         let records = cluster.records();
         records.endpoints.len() == all.len() && records.pods().len() == all.len()
     });
@@ -107,7 +107,7 @@ fn live_side_by_side(mut cluster: Cluster) {
     cluster.ipam("release --handle podwire-warm-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
-    cluster.stage.wait_until("it is synced", |_| {
+    cluster.stage.wait_until("the store has the pod", |_| {
         let records = cluster.records();
         !records.endpoints.is_empty() && !records.holders().is_empty()
     });
@@ -171,7 +171,7 @@ fn attach_and_detach_at_once(cluster: &Cluster) {
         let has_both = |handle: &usize| *handle == 2;
         records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
     };
-    cluster.stage.wait_until("all are synced", |_| reported(&cluster.records()));
+    cluster.stage.wait_until("the store has all pods", |_| reported(&cluster.records()));
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));
     cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());

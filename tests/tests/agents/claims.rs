@@ -74,7 +74,9 @@ fn a_pod_can_send_with_claimed_and_allowed_prefixes_only() {
         assert!(before.contains("10.8.1.0"), "{before}");
         stage.kill_agent(1);
         start_with(&mut stage, chain, &[]);
-        stage.wait_until("all is enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
+        stage.wait_until("policies are enforced again", |stage| {
+            stage.status(1)["policies"]["enforced"] == true
+        });
         assert_eq!(stage.node(1).sh(&list), before, "{chain}");
     }
 }

@@ -32,7 +32,7 @@ fn script(stage: &Stage, number: u8) -> String {
     format!(
         r#"
 rest() {{ echo "$1 --plugin-dir {plugins} --conf-dir /run/cni-conf"; }}
-come() {{
+attach() {{
   ip netns add $1 || return 1
   for try in $(seq 300); do
     {podwire} cni add cbr0 $(rest $1) --json > /run/test/$1 2> /run/test/$1.err && break
@@ -43,15 +43,15 @@ come() {{
     mkdir {held}/$ip || {{ echo "$1 on n{number} has $ip of another pod" >&2; return 1; }}
   done
 }}
-go() {{
+detach() {{
   for ip in $(grep -o '"address": "[^"]*' /run/test/$1 | sed 's/.*"//; s,/.*,,' | tr : _); do rmdir {held}/$ip; done
   {podwire} cni del cbr0 $(rest $1) >/dev/null && ip netns delete $1
 }}
 for n in $(seq {pods}); do
-  come c$n || exit 1
-  [ $n -gt {AT_ONCE} ] && {{ go c$((n - {AT_ONCE})) || exit 1; }}
+  attach c$n || exit 1
+  [ $n -gt {AT_ONCE} ] && {{ detach c$((n - {AT_ONCE})) || exit 1; }}
 done
-for n in $(seq $(({pods} - {AT_ONCE} + 1)) {pods}); do go c$n || exit 1; done
+for n in $(seq $(({pods} - {AT_ONCE} + 1)) {pods}); do detach c$n || exit 1; done
 "#
     )
 }
@@ -134,7 +134,7 @@ impl Scene for InKubernetes {
 #[test]
 fn many_pods_are_attached_and_detached_while_agents_are_killed() {
     let scene = InEtcd(ready(Store::Etcd, [10, 10, 20], &DUAL, &[]));
-    let scene = come_and_go(scene, 1);
+    let scene = attach_and_detach(scene, 1);
     scene.stage().assert_model_holds();
 }
 
@@ -152,11 +152,11 @@ fn many_pods_are_attached_and_detached_on_an_api_server_while_agents_are_killed(
         scene.start(number);
         scene.stage().wait_until("an agent with a warm pool", |stage| is_ready(stage, number));
     }
-    come_and_go(scene, 0);
+    attach_and_detach(scene, 0);
 }
 
 /// Runs the scripts while agents are killed. `stay` is the number of pods that each node had before.
-fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
+fn attach_and_detach<S: Scene>(mut scene: S, stay: usize) -> S {
     std::fs::create_dir_all(scene.stage().folder.join("held")).expect("a folder");
     let is_settled = |stage: &Stage, number| {
         let addresses = stage.status(number)["addresses"].clone();
@@ -203,13 +203,16 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
             }
             scene.start(number);
         }
-        assert!(threads.into_iter().all(|thread| thread.join().expect("a node")), "all came and went");
+        assert!(
+            threads.into_iter().all(|thread| thread.join().expect("a node")),
+            "all pods were attached and detached"
+        );
     });
     for number in 1..=3 {
-        scene.stage().wait_until("all is synced", |stage| is_settled(stage, number));
+        scene.stage().wait_until("all leases are synced", |stage| is_settled(stage, number));
         let links = scene.stage().node(number).sh("ip -o link show type veth");
-        assert_eq!(links.matches(": cali").count(), stay, "those of before only: {links}");
-        scene.stage().wait_until("all is given back", |stage| {
+        assert_eq!(links.matches(": cali").count(), stay, "only the first pods have links: {links}");
+        scene.stage().wait_until("all pending releases are done", |stage| {
             stage.node(number).sh("ls /var/lib/podwire/addresses/released | wc -l").trim() == "0"
         });
     }
@@ -217,7 +220,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     scene.stage().wait_until("the store has no other pod", |_| scene.handles() == before);
     let check = scene.check();
     assert!(check.contains("no problems"), "{check}");
-    scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == 3 * stay);
+    scene.stage().wait_until("the store has only the first endpoints", |_| scene.endpoints() == 3 * stay);
     assert_eq!(std::fs::read_dir(scene.stage().folder.join("held")).expect("held").count(), 0);
     scene
 }

@@ -57,9 +57,11 @@ impl Stream {
             Process::start(command)
         };
         let database = end("db", "listen", does[1]);
-        stage.wait_until("it listens", |stage| stage.node(1).can(&format!("test -e {file}.listens")));
+        stage.wait_until("the database listens", |stage| {
+            stage.node(1).can(&format!("test -e {file}.listens"))
+        });
         let stream = Stream { port, _ends: [end("web", "connect", does[0]), database] };
-        stage.wait_until("bytes come", |stage| stream.count(stage) > 5);
+        stage.wait_until("bytes arrive", |stage| stream.count(stage) > 5);
         stream
     }
 
@@ -112,7 +114,7 @@ impl Scene {
 
     /// The same after bytes in flight have arrived: the numbers do not change for a second.
     fn stopped(&self) -> Vec<u64> {
-        self.stage.wait_until("no more bytes come", |_| {
+        self.stage.wait_until("no more bytes arrive", |_| {
             let before = self.counts();
             std::thread::sleep(Duration::from_secs(1));
             before == self.counts()
@@ -138,10 +140,14 @@ fn policy_cut_closes_only_connections_that_are_no_longer_allowed() {
         let kept = format!("conntrack -L -p tcp --dport {OPEN} -o id 2>/dev/null | grep -o 'id=[0-9]*'");
         let entry = stage.node(1).sh(&kept);
         scene.close();
-        stage.wait_until("they are cut", |stage| metric(stage, "closed_connections_total", &[]) >= Some(3));
+        stage.wait_until("the denied connections are closed", |stage| {
+            metric(stage, "closed_connections_total", &[]) >= Some(3)
+        });
         let before = scene.stopped();
         scene.open.assert_flows(stage);
-        stage.wait_until("what comes late is counted", |stage| dropped(stage, "egress", CUT) > Some(0));
+        stage.wait_until("packets of closed connections are counted", |stage| {
+            dropped(stage, "egress", CUT) > Some(0)
+        });
         assert_eq!(before, scene.counts(), "{chain}");
         assert_eq!(stage.node(1).sh(&kept), entry, "{chain}: the kernel never forgot the allowed one");
     }

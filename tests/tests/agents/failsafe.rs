@@ -67,7 +67,7 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
             serve(stage.node(1), None, 9001),
             serve(&stage.router, None, 9002),
         ];
-        stage.wait_until("all listen", |stage| {
+        stage.wait_until("all servers listen", |stage| {
             connects(stage.node(1), "", &stage.address(1, "db"), 8080)
                 && connects(&stage.router, "", NODE, 9001)
                 && connects(stage.node(1), "", OUTSIDE, 9002)
@@ -82,13 +82,13 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
             Process::start(command)
         };
         let _listener = end("ip netns exec db", "listen count");
-        stage.wait_until("it listens", |stage| stage.node(1).can("test -e /run/test/probe.listens"));
+        stage.wait_until("the pod listens", |stage| stage.node(1).can("test -e /run/test/probe.listens"));
         let _probe = end("", "connect send");
         let count = |stage: &Stage| -> u64 {
             let said = stage.node(1).try_sh("cat /run/test/probe");
             String::from_utf8_lossy(&said.stdout).trim().parse().unwrap_or(0)
         };
-        stage.wait_until("it is probed", |stage| count(stage) > 5);
+        stage.wait_until("probes arrive", |stage| count(stage) > 5);
 
         stage.node(1).write(&format!("{FOLDER}/nothing.yaml"), NOTHING);
         stage.wait_until("pods reach no pod", |stage| is_kept_from(stage, "web", "db"));

@@ -137,7 +137,7 @@ fn foreign_routes_are_left_alone() {
     let stage = stage(Store::Embedded);
     stage.node(1).sh("ip route add 10.99.0.0/16 via 192.168.10.1; ip route add 203.0.113.0/24 via 192.168.10.12 proto static");
     stage.node(1).sh("ip route flush proto 112");
-    stage.wait_until("ours are back", |stage| {
+    stage.wait_until("the agent's routes are restored", |stage| {
         stage.node(1).sh("ip route show proto 112 | wc -l").trim() == "2"
     });
     let routes = stage.node(1).sh("ip route");

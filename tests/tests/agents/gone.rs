@@ -53,7 +53,7 @@ fn the_blocks_and_the_object_of_a_node_that_left_kubernetes_are_deleted() {
         std::thread::sleep(Duration::from_millis(100));
     }
     join(&stage);
-    stage.wait_until("it is registered again", are_all_there);
+    stage.wait_until("the node is registered again", are_all_there);
     // The machine is removed too.
     leave(&stage);
     stage.kill_agent(3);

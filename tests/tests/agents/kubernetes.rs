@@ -31,7 +31,7 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     };
     assert_eq!(public(&stage, "n1").as_deref(), Some("192.168.10.111"));
     assert_eq!(stage.status(1)["uplinks"][0], "eth0 192.168.10.111");
-    stage.wait_until("it is reported", |stage| {
+    stage.wait_until("the ready network is reported", |stage| {
         reported(stage, "n1", "PodNetworkReady", "the node accepts pods")
     });
 

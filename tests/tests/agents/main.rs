@@ -174,7 +174,7 @@ fn the_extension_backend_runs_the_configured_commands() {
     stage.kill_agent(2);
     stage.etcdctl(&format!("del /coreos.com/network/subnets/{}", cidr.replace('/', "-")));
     stage.start_agent(1, &[]);
-    stage.wait_until("it is removed", |stage| {
+    stage.wait_until("the route of node 2 is removed", |stage| {
         stage.node(1).can(&format!("grep -q 'remove 192.168.10.12 {cidr}' /run/calls"))
             && !stage.node(1).can(&format!("ip route show | grep -q '^{cidr} via'"))
     });

@@ -124,7 +124,7 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
     stage.node(1).sh(&format!("rm {FOLDER}/wrong.yaml"));
     // A removed policy is no longer enforced.
     stage.node(1).sh(&format!("mv {FOLDER}/shop.yaml /run/test/shop.yaml"));
-    stage.wait_until("without the policy all reach it", |stage| reaches(stage, "other", "db"));
+    stage.wait_until("the removed policy is no longer enforced", |stage| reaches(stage, "other", "db"));
     stage.node(1).sh(&format!("mv /run/test/shop.yaml {FOLDER}/"));
     stage.wait_until("the policy is back", |stage| is_kept_from(stage, "other", "db"));
     assert_kept_apart(&stage);
@@ -204,7 +204,7 @@ fn mistakes_in_policies_are_logged_and_allow_nothing() {
         peers.join(", ")
     );
     stage.node(1).write(&format!("{FOLDER}/many.yaml"), &policy);
-    stage.wait_until("all are enforced", |stage| {
+    stage.wait_until("all peers are in the rules", |stage| {
         stage.node(1).can("nft list table inet podwire_policy | grep -qF 198.18.31.248")
     });
     assert_kept_apart(&stage);
@@ -267,8 +267,8 @@ fn while_the_agent_is_down_rules_stay_and_no_pod_is_attached() {
     });
     start(&mut stage, "flannel");
     stage.wait_ready(1);
-    stage.wait_until("all are known again", |stage| stage.status(1)["policies"]["interfaces"] == 3);
-    stage.wait_until("all is enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
+    stage.wait_until("the agent has all interfaces", |stage| stage.status(1)["policies"]["interfaces"] == 3);
+    stage.wait_until("policies are enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
     stage.node(1).sh("nft add table ip afterwards");
     monitor.expect(&["afterwards"]);
     assert_eq!(monitor.count(&["podwire_policy"]), 0, "{}", monitor.said());
@@ -287,7 +287,7 @@ fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
         [&podwire, "cni", "del", "cbr0", "other", "--plugin-dir", &plugins, "--conf-dir", "/run/cni-conf"];
     let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
     assert_eq!(stage.node(1).output(&words, &[]).status, 0);
-    stage.wait_until("it is forgotten", |stage| stage.status(1)["policies"]["interfaces"] == 2);
+    stage.wait_until("the interface is removed", |stage| stage.status(1)["policies"]["interfaces"] == 2);
     // Packets of a pod that adds this address without ADD are dropped.
     stage.node(1).sh(&format!("ip netns exec web ip address add {address}/24 dev eth0"));
     let target = stage.address(1, "db");

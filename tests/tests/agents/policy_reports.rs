@@ -111,7 +111,7 @@ for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
     stage.wait_until("the drop is logged", |stage| logged(stage, &["port=53 "]) == 1);
     let began = Instant::now();
     send("1000 + n");
-    stage.wait_until("some are logged", |stage| logged(stage, &["protocol=UDP"]) > 1);
+    stage.wait_until("more drops are logged", |stage| logged(stage, &["protocol=UDP"]) > 1);
     let lines = logged(&stage, &[]);
     // At most twenty lines at once and ten per second, and the same line only once.
     let limit = 20 + 10 * (began.elapsed().as_secs() as usize + 1);

@@ -56,7 +56,7 @@ fn by_default_the_conflist_is_withdrawn() {
     stage.start_agent(1, &[]);
     stage.wait_until("the list goes", |stage| !stage.node(1).can(LIST));
     stage.node(1).sh("ip link del flannel.1");
-    stage.wait_until("the list comes", |stage| stage.node(1).can(LIST));
+    stage.wait_until("the conflist is written", |stage| stage.node(1).can(LIST));
 }
 
 #[test]

@@ -99,7 +99,7 @@ impl Stage {
         (1..=3).for_each(|number| stage.wait_ready(number));
         (1..=3).for_each(|number| stage.add_pod(number, &format!("pod{number}")));
         // Nodes that this backend cannot reach count as peers too.
-        stage.wait_until("all know of each other", |stage| {
+        stage.wait_until("all agents have all peers", |stage| {
             (1..=3).all(|number| stage.status(number)["peers"] == 2)
         });
         stage

@@ -78,7 +78,7 @@ fn pods_get_what_their_annotations_request() {
     assert_eq!(endpoint["metadata"]["labels"]["app"], "own");
     assert_eq!(cluster.in_use(), used, "it got no address");
     own.del(&allowed, &result);
-    cluster.eventually("it is withdrawn", |cluster| cluster.endpoint("own").is_none());
+    cluster.eventually("the endpoint is withdrawn", |cluster| cluster.endpoint("own").is_none());
     assert!(!cluster.node.can("ip link show type ifb | grep -q ."), "the detour is gone");
 
     // The namespace's annotation applies to all of its pods.
@@ -143,7 +143,7 @@ fn a_cached_pod_is_attached_and_detached_while_no_server_responds() {
     let pod = cluster.pod("known", known);
     let first = gone.add(&nothing());
     gone.endpoint();
-    cluster.eventually("the pod is known without asking", |_| pod.is_known());
+    cluster.eventually("the allocator has the pod", |_| pod.is_known());
     cluster.suspend(|cluster| {
         let result = pod.add(&nothing());
         assert_eq!(result["interfaces"][1]["mac"], "1c:0c:0a:c0:ff:ee");
@@ -219,7 +219,7 @@ fn with_the_kubernetes_store_a_pods_annotations_have_its_addresses() {
     };
     cluster.eventually("its addresses", |cluster| said(cluster) == ["10.88.0.7/32", "10.88.0.7/32", "named"]);
     pod.del(&config, &result);
-    cluster.eventually("it has none", |cluster| said(cluster) == ["", "", "named"]);
+    cluster.eventually("the pod has no addresses any more", |cluster| said(cluster) == ["", "", "named"]);
     let other = cluster.pod("plain", nothing()).add(&config);
     assert!(addresses(&other)[0].starts_with("10.88.0."), "of its namespace's pool: {other:#}");
 }
