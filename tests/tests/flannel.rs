@@ -209,8 +209,8 @@ fn a_failed_add_leaves_nothing_and_keeps_other_attachments() {
     let mut again = chain.clone();
     again.plugins[0]["delegate"]["mtu"] = json!(1300);
     again.try_add(&node, &pod).unwrap_err();
-    assert_eq!(node.sh(&format!("cat {SCRATCH}/blue")), written, "the record of the living pod");
-    assert_same(&attached, &node.state(&pod), "the living pod");
+    assert_eq!(node.sh(&format!("cat {SCRATCH}/blue")), written, "the record of the attached pod");
+    assert_same(&attached, &node.state(&pod), "the attached pod");
     chain.check(&node, &pod, &result).unwrap();
 }
 

@@ -121,7 +121,7 @@ fn status_leaves_nothing_behind() {
     let chained =
         ["portmap", "bandwidth", "firewall", "tuning", "sbr", "loopback"].map(|kind| json!({"type": kind}));
     // A network that was never used, and one that is in use.
-    let pod = node.pod("living");
+    let pod = node.pod("attached");
     for used in [false, true] {
         if used {
             network(&configs[0]).add(&node, &pod);

@@ -143,8 +143,8 @@ fn the_pods_process_is_small_alone_and_holds_nothing_of_the_callers() {
     // The pod reaps orphaned processes; `exec` returns the exit status of the command; processes in the pod end with
     // it.
     world.ok("exec web -- sh -c '(sleep 0.123 &) ; true'");
-    let (runs, is_dead) = ("ps axo args= | grep -q \"sleep 0[.]123\"", "ps axo stat= | grep -q Z");
-    world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_dead}; do sleep 0.05; done'"));
+    let (runs, is_zombie) = ("ps axo args= | grep -q \"sleep 0[.]123\"", "ps axo stat= | grep -q Z");
+    world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_zombie}; do sleep 0.05; done'"));
     assert_eq!(world.pod("exec web -- sh -c 'exit 7'").status, 7);
     assert_eq!(world.pod("exec web -- sh -c 'kill -KILL $$'").status, 137);
     assert_eq!(world.pod("exec web -- sh -c 'kill -TERM $$; exit 9'").status, 143, "it gets signals");

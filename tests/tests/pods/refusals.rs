@@ -43,8 +43,8 @@ fn an_invalid_pod_fails_and_leaves_nothing() {
     {
         assert_eq!(world.pod(usage).status, 2, "{usage}");
     }
-    assert!(world.fails("exec nobody -- true").contains("there is no pod default/nobody"));
-    assert!(world.fails("status nobody").contains("there is no pod default/nobody"));
+    assert!(world.fails("exec missing -- true").contains("there is no pod default/missing"));
+    assert!(world.fails("status missing").contains("there is no pod default/missing"));
     let by_hand = world.run("pause");
     assert!(by_hand.status == 2 && by_hand.stderr.contains("runs in pods only"), "{}", by_hand.stderr);
     world.assert_clean("after all refusals");

@@ -65,8 +65,8 @@ fn a_pod_of_a_missing_foreign_plugin_stays_listed_until_it_is_removed() {
 #[test]
 fn stop_and_rm_are_idempotent() {
     let world = World::new();
-    assert_eq!(world.ok("rm nobody"), "nothing to do for default/nobody\n");
-    assert_eq!(world.ok("stop nobody"), "nothing to do for default/nobody\n");
+    assert_eq!(world.ok("rm missing"), "nothing to do for default/missing\n");
+    assert_eq!(world.ok("stop missing"), "nothing to do for default/missing\n");
     world.ok("run web");
     assert_eq!(world.ok("stop web"), "stopped default/web\n");
     assert_eq!(world.ok("stop web"), "nothing to do for default/web\n");

@@ -70,14 +70,14 @@ impl<T: Hash + Eq> Numbers<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Node {
     log: Option<Number>,
-    is_dead: bool,
+    is_killed: bool,
     is_done: bool,
     has_just_written: bool,
 }
 
 impl Node {
     fn can_go_on(&self) -> bool {
-        !self.is_dead && !self.is_done
+        !self.is_killed && !self.is_done
     }
 }
 
@@ -130,7 +130,7 @@ impl Scenario {
         (self.before)(&allocator(&whole, now), &self.rules, &mut Diary::default()).expect("preparations");
         let mut explorer =
             Explorer { scenario: self, states: Numbers::new(), logs: Numbers::new(), plans: HashMap::new() };
-        let node = Node { log: None, is_dead: false, is_done: false, has_just_written: false };
+        let node = Node { log: None, is_killed: false, is_done: false, has_just_written: false };
         let state = explorer.states.of(whole.0.into_inner());
         explorer.explore(World {
             state,
@@ -188,7 +188,7 @@ impl Explorer<'_> {
             }
             // Dying after a read is the same as dying before it.
             if world.deaths > 0 && node.has_just_written {
-                world.nodes[number].is_dead = true;
+                world.nodes[number].is_killed = true;
                 world.deaths -= 1;
                 next.push(world);
             }
