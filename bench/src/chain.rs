@@ -10,12 +10,12 @@ use podwire_cni_spec::NetworkList;
 use serde_json::{json, Map, Value};
 
 use crate::exec::{clean, timed, Ended};
-use crate::order::{Plan, Verb, Way};
+use crate::protocol::{Invocation, Setup, Verb};
 use crate::scenario::COUNTED;
 
 /// The pods' interface.
 pub const IFNAME: &str = "eth0";
-/// Host ports of a pod that has any.
+/// Host ports of a pod, in networks with port mappings.
 const PORTS: u32 = 2;
 const FIRST_PORT: u32 = 10_000;
 const CONFIGS: &str = "/run/podwire-bench/net.d";
@@ -31,7 +31,7 @@ pub fn container(pod: u32) -> String {
     format!("{pod:064x}")
 }
 
-/// What an operation gave.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub struct Done {
     /// Microseconds in plugins.
@@ -42,33 +42,33 @@ pub struct Done {
     pub fault: Option<String>,
 }
 
-/// A network and the way pods get into it.
+/// A network, and what attaches pods to it.
 #[derive(Debug)]
 pub struct Chain {
-    way: Way,
+    invocation: Invocation,
     name: String,
     version: String,
     plugins: Vec<Map<String, Value>>,
     list: NetworkList,
-    /// The only plugin whose time counts, if it is not all of them.
+    /// The only plugin whose time counts; without it all plugins' times count.
     counted: Option<String>,
 }
 
 impl Chain {
-    /// Reads the plan; for our tool the network is also written where it looks for networks.
-    pub fn new(plan: &Plan) -> Result<Chain> {
-        let text = |key: &str| plan.network[key].as_str().unwrap_or_default().to_owned();
-        let plugins = plan.network["plugins"].as_array().cloned().unwrap_or_default();
-        if matches!(plan.way, Way::Tool { .. }) {
+    /// Reads the network of a setup. `podwire cni` reads it from a file, which is written here.
+    pub fn new(setup: &Setup) -> Result<Chain> {
+        let text = |key: &str| setup.network[key].as_str().unwrap_or_default().to_owned();
+        let plugins = setup.network["plugins"].as_array().cloned().unwrap_or_default();
+        if matches!(setup.invocation, Invocation::Tool { .. }) {
             std::fs::create_dir_all(CONFIGS)?;
-            std::fs::write(format!("{CONFIGS}/10-bench.conflist"), plan.network.to_string())?;
+            std::fs::write(format!("{CONFIGS}/10-bench.conflist"), setup.network.to_string())?;
         }
         Ok(Chain {
-            way: plan.way.clone(),
+            invocation: setup.invocation.clone(),
             name: text("name"),
             version: text("cniVersion"),
-            counted: plan.network[COUNTED].as_str().map(str::to_owned),
-            list: NetworkList::parse(plan.network.to_string().as_bytes())?,
+            counted: setup.network[COUNTED].as_str().map(str::to_owned),
+            list: NetworkList::parse(setup.network.to_string().as_bytes())?,
             plugins: plugins.into_iter().filter_map(|p| p.as_object().cloned()).collect(),
         })
     }
@@ -80,40 +80,42 @@ impl Chain {
 
     /// Whether pods need namespaces.
     pub fn has_pods(&self) -> bool {
-        !matches!(self.way, Way::Ipam { .. })
+        !matches!(self.invocation, Invocation::Ipam { .. })
     }
 
-    /// Asks a plugin for its versions.
+    /// Runs VERSION of a plugin.
     pub fn version_of(&self, plugin: &str) -> Result<Done> {
-        let file = match &self.way {
-            Way::Plugins { folder }
-            | Way::Ipam { folder }
-            | Way::Runtime { folder }
-            | Way::Tool { folder, .. } => folder.join(plugin),
-            Way::Program { file } => file.clone(),
+        let file = match &self.invocation {
+            Invocation::Plugins { folder }
+            | Invocation::Ipam { folder }
+            | Invocation::Runtime { folder }
+            | Invocation::Tool { folder, .. } => folder.join(plugin),
+            Invocation::Program { file } => file.clone(),
         };
         let mut command = clean(file);
         command.env("CNI_COMMAND", "VERSION");
         let ended = timed(command, br#"{"cniVersion":"1.0.0"}"#)?;
         let result: Option<Value> = serde_json::from_slice(&ended.output).ok();
-        let understood = result.as_ref().is_some_and(|r| r["supportedVersions"].is_array());
-        let fault = ended.fault.or((!understood).then(|| format!("{plugin}: VERSION without versions")));
+        let has_versions = result.as_ref().is_some_and(|r| r["supportedVersions"].is_array());
+        let fault = ended
+            .fault
+            .or((!has_versions).then(|| format!("{plugin}: VERSION printed no supportedVersions")));
         Ok(Done { micros: ended.micros, result, fault })
     }
 
-    /// Carries out a verb for a pod; `previous` is what its ADD ended with.
+    /// Runs a verb for a pod. `previous` is the result of its ADD.
     pub fn run(&self, verb: Verb, pod: u32, previous: Option<&Value>) -> Result<Done> {
-        match &self.way {
-            Way::Runtime { folder } => return self.through_runtime(folder, verb, pod),
-            Way::Tool { file, folder } => return self.through_tool(file, folder, verb, pod),
+        match &self.invocation {
+            Invocation::Runtime { folder } => return self.through_runtime(folder, verb, pod),
+            Invocation::Tool { file, folder } => return self.through_tool(file, folder, verb, pod),
             _ => {}
         }
         let mut done = Done { micros: 0.0, result: previous.cloned(), fault: None };
-        let mut order: Vec<&Map<String, Value>> = self.plugins.iter().collect();
+        let mut plugins: Vec<&Map<String, Value>> = self.plugins.iter().collect();
         if verb == Verb::Del {
-            order.reverse();
+            plugins.reverse();
         }
-        for plugin in order {
+        for plugin in plugins {
             let ended = self.exec(verb, pod, plugin, done.result.as_ref())?;
             if self.counted.as_deref().is_none_or(|counted| plugin["type"] == counted) {
                 done.micros += ended.micros;
@@ -121,7 +123,7 @@ impl Chain {
             match (ended.fault, verb) {
                 (None, Verb::Add) => match serde_json::from_slice(&ended.output) {
                     Ok(result) => done.result = Some(result),
-                    Err(error) => done.fault = Some(format!("ADD's result is no JSON: {error}")),
+                    Err(error) => done.fault = Some(format!("ADD's result is not JSON: {error}")),
                 },
                 (None, Verb::Del) => {}
                 (Some(fault), _) => done.fault = Some(fault),
@@ -152,13 +154,17 @@ impl Chain {
         let kind = |value: Option<&Value>| -> Result<String> {
             Ok(value.and_then(Value::as_str).context("a plugin without a type")?.to_owned())
         };
-        let (file, folder) = match &self.way {
-            Way::Plugins { folder } => (folder.join(kind(plugin.get("type"))?), folder.clone()),
-            Way::Ipam { folder } => {
+        let (file, folder) = match &self.invocation {
+            Invocation::Plugins { folder } => (folder.join(kind(plugin.get("type"))?), folder.clone()),
+            Invocation::Ipam { folder } => {
                 (folder.join(kind(plugin.get("ipam").and_then(|i| i.get("type")))?), folder.clone())
             }
-            Way::Program { file } => (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned()),
-            Way::Runtime { .. } | Way::Tool { .. } => bail!("the runtime executes plugins itself"),
+            Invocation::Program { file } => {
+                (file.clone(), file.parent().unwrap_or(Path::new("/")).to_owned())
+            }
+            Invocation::Runtime { .. } | Invocation::Tool { .. } => {
+                bail!("the runtime executes plugins itself")
+            }
         };
         let mut command = clean(file);
         command
@@ -171,7 +177,7 @@ impl Chain {
         timed(command, &serde_json::to_vec(&config)?)
     }
 
-    /// In this process: what a container runtime that is written in Rust does.
+    /// Runs a verb in this process, as a container runtime written in Rust does.
     fn through_runtime(&self, folder: &Path, verb: Verb, pod: u32) -> Result<Done> {
         let registry = podwire_plugins::registry();
         let runtime = Runtime::new([folder]).cache_folder(CACHE).registry(registry);

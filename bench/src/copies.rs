@@ -9,28 +9,33 @@ use std::process::Command;
 
 use anyhow::{bail, Context, Result};
 
-use crate::order::Way;
+use crate::protocol::Invocation;
 
-impl Way {
-    /// The same way with copies of its programs in `folder`, which is made.
-    pub fn copied_to(self, folder: &Path) -> Result<Way> {
-        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+impl Invocation {
+    /// The same invocation with copies of its programs in `folder`, which it creates.
+    pub fn copied_to(self, folder: &Path) -> Result<Invocation> {
+        std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
         let copied = match self {
-            Way::Plugins { folder: from } => Way::Plugins { folder: copy(&from, folder, "plugins")? },
-            Way::Ipam { folder: from } => Way::Ipam { folder: copy(&from, folder, "plugins")? },
-            Way::Runtime { folder: from } => Way::Runtime { folder: copy(&from, folder, "plugins")? },
-            Way::Program { file } => Way::Program { file: copy(&file, folder, "program")? },
-            Way::Tool { file, folder: from } => {
-                Way::Tool { file: copy(&file, folder, "podwire")?, folder: copy(&from, folder, "plugins")? }
+            Invocation::Plugins { folder: from } => {
+                Invocation::Plugins { folder: copy(&from, folder, "plugins")? }
             }
+            Invocation::Ipam { folder: from } => Invocation::Ipam { folder: copy(&from, folder, "plugins")? },
+            Invocation::Runtime { folder: from } => {
+                Invocation::Runtime { folder: copy(&from, folder, "plugins")? }
+            }
+            Invocation::Program { file } => Invocation::Program { file: copy(&file, folder, "program")? },
+            Invocation::Tool { file, folder: from } => Invocation::Tool {
+                file: copy(&file, folder, "podwire")?,
+                folder: copy(&from, folder, "plugins")?,
+            },
         };
-        // What has to be written to the disk is not to be written while others are measured.
+        // Writes the copies to the disk now, not while something is measured.
         run(Command::new("sync").arg("--file-system").arg(folder))?;
         Ok(copied)
     }
 }
 
-/// A file or a folder, under another name. Plugins that are one file are one file again; links are followed.
+/// Copies a file or a directory to another name. It follows symbolic links and keeps hard links between plugins.
 fn copy(from: &Path, into: &Path, name: &str) -> Result<PathBuf> {
     let to = into.join(name);
     run(Command::new("cp")

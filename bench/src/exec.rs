@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use podwire_netlink::sys;
 use std::os::fd::AsFd;
 
-/// A plugin that takes longer hangs.
+/// A program that takes longer is killed.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// What a pipe takes before its writer waits for a reader.
+/// The capacity of a pipe: a writer does not block before it has written this much.
 const PIPE: usize = 65_536;
 
 /// How a program ended.
@@ -20,7 +20,7 @@ pub struct Ended {
     pub micros: f64,
     /// What it printed.
     pub output: Vec<u8>,
-    /// How it failed, in its own words.
+    /// How it failed, with its output.
     pub fault: Option<String>,
 }
 
@@ -46,20 +46,20 @@ pub fn timed(mut command: Command, input: &[u8]) -> Result<Ended> {
     let status = child.wait()?;
     let micros = start.elapsed().as_secs_f64() * 1e6;
 
-    // The command holds the pipes' other ends: without it, reading comes to an end.
+    // The command holds the pipes' write ends: reading ends when they are closed.
     drop(command);
     let (mut out, mut err) = (Vec::new(), Vec::new());
     output.read_to_end(&mut out)?;
     errors.read_to_end(&mut err)?;
     let fault = (!status.success()).then(|| {
-        let reason = if in_time { status.to_string() } else { format!("no end after {TIMEOUT:?}") };
-        let words = [&out[..], &err[..]].concat();
-        format!("{program}: {reason}: {}", String::from_utf8_lossy(&words).trim())
+        let reason = if in_time { status.to_string() } else { format!("killed after {TIMEOUT:?}") };
+        let text = [&out[..], &err[..]].concat();
+        format!("{program}: {reason}: {}", String::from_utf8_lossy(&text).trim())
     });
     Ok(Ended { micros, output: out, fault })
 }
 
-/// A command that sees none of our environment but the search path, which plugins need for iptables.
+/// A command whose environment is only a PATH. The Go plugins execute iptables.
 pub fn clean(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());

@@ -10,7 +10,7 @@ mod exec;
 mod inspect;
 mod measure;
 mod node;
-mod order;
+mod protocol;
 mod report;
 mod scenario;
 mod statistics;
@@ -28,51 +28,52 @@ use crate::report::{proc_line, Report};
 use crate::scenario::{Scenario, SCENARIOS};
 use crate::target::TARGETS;
 
-/// The hidden command by which the program becomes a node's worker.
+/// The hidden subcommand that makes this program a node's worker.
 const WORKER: &str = "node";
+/// Pods on a full node, and with `--quick`.
 const FULL: u32 = 1000;
-const QUICKLY_FULL: u32 = 50;
+const FULL_QUICK: u32 = 50;
 
-/// Compares CNI plugins op by op: latency, throughput, growth, and how far they are from the kernel's floor.
+/// Compares CNI plugins operation by operation: latency, throughput, growth, and distance from the kernel's own cost.
 #[derive(Debug, Parser)]
 #[command(name = "podwire-bench", version)]
 struct Arguments {
-    /// Scenarios to run; all of them if none is named
+    /// Scenarios to run [default: all]
     scenarios: Vec<String>,
     /// List the scenarios and their targets
     #[arg(long)]
     list: bool,
-    /// The folder with the plugins to compare with
+    /// Directory with the plugins to compare with
     #[arg(long, value_name = "DIR", default_value = "/usr/lib/cni")]
     peer: PathBuf,
-    /// The folder with our plugins
+    /// Directory with Podwire's plugins
     #[arg(long, value_name = "DIR", default_value = "dist/cni")]
     ours: PathBuf,
-    /// Our podwire program, for the chain through our hand tool [default: podwire beside the folder of our plugins]
+    /// The podwire program, for the variants tool and routed [default: podwire next to the directory of --ours]
     #[arg(long, value_name = "FILE")]
     tool: Option<PathBuf>,
-    /// The floor program [default: podwire-floor beside this program]
+    /// The floor program [default: podwire-floor next to this program]
     #[arg(long, value_name = "FILE")]
     floor: Option<PathBuf>,
     /// Operations for each verb and variant [default: the scenario's own number]
     #[arg(short = 'n', long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     ops: u32,
-    /// Pods on a full node, in the growth scenarios (a bridge takes 1023 at most) [default: 1000]
+    /// Pods on a full node, in the growth scenarios (a bridge has at most 1023 ports) [default: 1000]
     #[arg(long, value_name = "N")]
     pods: Option<u32>,
-    /// Few operations and small nodes: shows that all works, proves no number
+    /// Few operations and small nodes: a smoke test, no measurement
     #[arg(long)]
     quick: bool,
-    /// Real-time scheduling for all variants alike (chrt -r 1), for a machine that has other work too
+    /// Run all variants under real-time scheduling (chrt -r 1), for a machine that has other work
     #[arg(long)]
     rt: bool,
     /// Exit with status 1 if a target is missed or was not measured
     #[arg(long)]
     enforce: bool,
-    /// Write everything as JSON to this file
+    /// Write the report as JSON to this file
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Where the nodes' files are kept meanwhile; a disk, as /var/lib is on nodes
+    /// Directory for the nodes' files during the run; on a disk, like /var/lib on a node
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     state_dir: PathBuf,
 }
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
         _ => bench(&Arguments::parse()),
     };
     match done {
-        Ok(well) => ExitCode::from(u8::from(!well)),
+        Ok(success) => ExitCode::from(u8::from(!success)),
         Err(error) => {
             eprintln!("podwire-bench: {error:#}");
             ExitCode::from(2)
@@ -91,7 +92,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs what was asked for; says whether all was well.
+/// Runs the chosen scenarios. Returns false if a check failed or an enforced target was missed.
 fn bench(arguments: &Arguments) -> Result<bool> {
     let chosen = choose(&arguments.scenarios)?;
     if arguments.list {
@@ -108,10 +109,10 @@ fn bench(arguments: &Arguments) -> Result<bool> {
         print!("{}", outcome.table(scenario));
         outcomes.push(outcome);
     }
-    let kept = outcomes.iter().flat_map(|o| &o.verdicts).filter(|verdict| verdict.kept).count();
+    let met = outcomes.iter().flat_map(|o| &o.verdicts).filter(|verdict| verdict.met).count();
     let all = outcomes.iter().map(|o| o.verdicts.len()).sum::<usize>();
-    let sound = outcomes.iter().all(|o| o.faults.is_empty());
-    println!("\n{kept} of {all} targets kept{}", if sound { "" } else { "; there were faults" });
+    let has_no_fault = outcomes.iter().all(|o| o.faults.is_empty());
+    println!("\n{met} of {all} targets met{}", if has_no_fault { "" } else { "; there were faults" });
     let report = Report {
         tool: concat!("podwire-bench ", env!("CARGO_PKG_VERSION")),
         kernel: proc_line("/proc/sys/kernel/osrelease"),
@@ -125,7 +126,7 @@ fn bench(arguments: &Arguments) -> Result<bool> {
         let text = serde_json::to_string_pretty(&report)? + "\n";
         std::fs::write(file, text).with_context(|| format!("write {}", file.display()))?;
     }
-    Ok(sound && (kept == all || !arguments.enforce))
+    Ok(has_no_fault && (met == all || !arguments.enforce))
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
@@ -142,20 +143,20 @@ fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
 fn list(scenario: &Scenario) {
     println!("{:18}{}", scenario.name, scenario.about);
     for target in TARGETS.iter().filter(|target| target.scenario == scenario.name) {
-        println!("{:20}{}", "", target.words());
+        println!("{:20}{}", "", target.text());
     }
 }
 
 fn require(realtime: bool) -> Result<()> {
     if podwire_netlink::sys::user_id() != 0 {
-        bail!("namespaces are made by root only");
+        bail!("creating namespaces needs root");
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).exists());
+    let has = |tool: &str| std::env::split_paths(&path).any(|folder| folder.join(tool).exists());
     let tools =
         ["unshare", "mount", "cp", "sync", "nft", "ping"].into_iter().chain(realtime.then_some("chrt"));
-    match tools.into_iter().find(|tool| !there(tool)) {
-        Some(tool) => bail!("{tool} is needed and not there"),
+    match tools.into_iter().find(|tool| !has(tool)) {
+        Some(tool) => bail!("{tool} is needed and not installed"),
         None => Ok(()),
     }
 }
@@ -173,7 +174,7 @@ fn options(arguments: &Arguments) -> Result<Options> {
         ours,
         disk: absolute(&arguments.state_dir)?,
         ops: arguments.ops,
-        pods: arguments.pods.unwrap_or(if arguments.quick { QUICKLY_FULL } else { FULL }),
+        pods: arguments.pods.unwrap_or(if arguments.quick { FULL_QUICK } else { FULL }),
         realtime: arguments.rt,
         quick: arguments.quick,
     })

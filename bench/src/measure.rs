@@ -1,4 +1,4 @@
-//! Running a scenario: nodes, warm-up, rounds in which the variants take turns, checks.
+//! Runs a scenario: starts the nodes, warms them up, lets the variants take turns, and checks the nodes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -7,32 +7,33 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::node::Node;
-use crate::order::{Answer, Order, Pods, Tally, Verb, Way};
-use crate::report::{Outcome, Row};
+use crate::protocol::{Counts, Invocation, Pods, Request, Response, Verb};
+use crate::report::Outcome;
 use crate::scenario::{Actor, Scenario, Work};
-use crate::statistics::Distribution;
+use crate::statistics::{Distribution, Row};
 use crate::target::TARGETS;
 
+/// Operations before the measurement.
 const WARM_UP: u32 = 3;
-/// Operations in a block, a worker: enough for the start and the end of a block to weigh little.
+/// A block has this many operations for each thread, so that its start and its end have little weight.
 const BLOCK: usize = 4;
-/// More of the same would only hide the first.
-const MOST_FAULTS: usize = 10;
+/// A variant reports at most this many faults.
+const MAX_FAULTS: usize = 10;
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The folder with the Go plugins.
+    /// The directory with the Go plugins.
     pub peer: PathBuf,
-    /// The folder with our plugins.
+    /// The directory with Podwire's plugins.
     pub ours: PathBuf,
-    /// Our `podwire`.
+    /// The `podwire` program.
     pub tool: PathBuf,
     /// The floor program.
     pub floor: PathBuf,
-    /// Where nodes keep files.
+    /// The directory for the nodes' files.
     pub disk: PathBuf,
-    /// Operations a verb and variant; 0 is the scenario's own number.
+    /// Operations for each verb and variant; 0 means the scenario's own number.
     pub ops: u32,
     /// Pods on a full node.
     pub pods: u32,
@@ -52,21 +53,21 @@ impl Options {
         }
     }
 
-    fn way(&self, actor: Actor, work: Work) -> Way {
+    fn invocation(&self, actor: Actor, work: Work) -> Invocation {
         let of = |folder: &PathBuf| match work {
-            Work::HostLocal { .. } => Way::Ipam { folder: folder.clone() },
-            _ => Way::Plugins { folder: folder.clone() },
+            Work::HostLocal { .. } => Invocation::Ipam { folder: folder.clone() },
+            _ => Invocation::Plugins { folder: folder.clone() },
         };
         match actor {
             Actor::Peer => of(&self.peer),
             Actor::Ours | Actor::Routed => of(&self.ours),
-            Actor::Floor => Way::Program { file: self.floor.clone() },
-            Actor::Runtime => Way::Runtime { folder: self.ours.clone() },
-            Actor::Tool => Way::Tool { file: self.tool.clone(), folder: self.ours.clone() },
+            Actor::Floor => Invocation::Program { file: self.floor.clone() },
+            Actor::Runtime => Invocation::Runtime { folder: self.ours.clone() },
+            Actor::Tool => Invocation::Tool { file: self.tool.clone(), folder: self.ours.clone() },
         }
     }
 
-    /// What has to be there for this actor.
+    /// The files and directories that this actor needs.
     fn needs(&self, actor: Actor) -> Vec<&PathBuf> {
         match actor {
             Actor::Peer => vec![&self.peer],
@@ -78,15 +79,15 @@ impl Options {
     }
 }
 
-/// A variant at work.
+/// A variant with its node.
 struct Runner {
     name: &'static str,
     node: Node,
-    /// The next pod that was never used.
+    /// The first pod that was never used.
     next: u32,
-    /// Which pod has which address now.
+    /// The attached pod of each address.
     owners: HashMap<String, u32>,
-    before: Tally,
+    before: Counts,
     samples: Vec<Samples>,
     faults: Vec<String>,
 }
@@ -102,14 +103,14 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome> {
     let (mut runners, mut faults, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
     for variant in scenario.variants {
         if let Some(missing) = options.needs(variant.actor).into_iter().find(|path| !path.exists()) {
-            left_out.push(format!("{}: {} is not there", variant.name, missing.display()));
+            left_out.push(format!("{}: {} does not exist", variant.name, missing.display()));
             continue;
         }
-        let way = options.way(variant.actor, scenario.work);
+        let invocation = options.invocation(variant.actor, scenario.work);
         let network = variant.actor.network(scenario.work);
         let allocator = (variant.actor == Actor::Routed).then(|| options.tool.clone());
-        let node = Node::start(way, network, allocator, &options.disk, options.realtime)?;
-        let (before, samples) = (Tally::default(), Vec::new());
+        let node = Node::start(invocation, network, allocator, &options.disk, options.realtime)?;
+        let (before, samples) = (Counts::default(), Vec::new());
         let mut runner = Runner {
             name: variant.name,
             node,
@@ -119,8 +120,8 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome> {
             samples,
             faults: Vec::new(),
         };
-        let crowd = if variant.crowded { options.pods } else { 0 };
-        match runner.prepare(scenario.work, crowd).with_context(|| variant.name) {
+        let existing = if variant.full { options.pods } else { 0 };
+        match runner.prepare(scenario.work, existing).with_context(|| variant.name) {
             Ok(()) => runners.push(runner),
             Err(error) => faults.push(format!("{error:#}")),
         }
@@ -143,7 +144,7 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome> {
         scenario: scenario.name.into(),
         about: scenario.about.into(),
         at_once: scenario.at_once,
-        pods: if scenario.variants.iter().any(|v| v.crowded) { options.pods } else { 0 },
+        pods: if scenario.variants.iter().any(|v| v.full) { options.pods } else { 0 },
         rows,
         verdicts,
         left_out,
@@ -151,8 +152,8 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome> {
     })
 }
 
-/// The order of the variants in a round. It changes from round to round, first by rotating and then by
-/// turning round, so that none always comes first or always follows the same other.
+/// The order of the variants in a round. It rotates from round to round and is reversed after a full rotation, so that
+/// no variant is always the first or always follows the same one.
 fn turns(variants: usize, round: usize) -> Vec<usize> {
     let forward = (round / variants.max(1)).is_multiple_of(2);
     (0..variants).map(|n| (round + if forward { n } else { variants - n }) % variants).collect()
@@ -164,9 +165,9 @@ fn versions(runners: &mut [Runner], plugins: &[&str], ops: u32) -> Result<()> {
         for round in 0..(ops + WARM_UP) as usize {
             for turn in turns(runners.len(), round) {
                 let runner = &mut runners[turn];
-                let answer = runner.node.ask(Order::Version { plugin: plugin.to_string() })?;
+                let response = runner.node.request(Request::Version { plugin: plugin.to_string() })?;
                 if round >= WARM_UP as usize {
-                    runner.note(&verb, &answer);
+                    runner.record(&verb, &response);
                 }
             }
         }
@@ -179,7 +180,7 @@ fn rounds(runners: &mut [Runner], scenario: &Scenario, ops: u32) -> Result<()> {
     let has_pods = matches!(scenario.work, Work::Attach(_));
     if has_pods {
         for runner in runners.iter_mut() {
-            runner.node.ask(Order::Make { pods: runner.next..runner.next + ops })?;
+            runner.node.request(Request::CreateNamespaces { pods: runner.next..runner.next + ops })?;
         }
     }
     for (round, at) in (0..ops).step_by(block as usize).enumerate() {
@@ -196,18 +197,18 @@ fn rounds(runners: &mut [Runner], scenario: &Scenario, ops: u32) -> Result<()> {
             }
         }
     }
-    // The namespaces stay until the node has been searched for leftovers: removing them would hide some.
+    // The namespaces stay until the node is checked for leftovers: removing them would remove some leftovers too.
     runners.iter_mut().for_each(|runner| runner.next += ops);
     Ok(())
 }
 
-/// Gives the kernel time, and keeps every processor awake meanwhile: a virtual machine that sleeps loses its place on
-/// its host's processors, and the next operation pays for that, one of one millisecond far more than one of fifty.
+/// Gives the kernel time, and keeps every CPU busy meanwhile. The hypervisor gives the CPUs of an idle virtual machine
+/// to others. The next operation would wait for them, which weighs more in an operation of 1 ms than in one of 50.
 fn rest(time: Duration) {
     let end = Instant::now() + time;
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
-        for _ in 0..processors {
+        for _ in 0..cpus {
             scope.spawn(|| {
                 while Instant::now() < end {
                     std::hint::spin_loop();
@@ -218,37 +219,37 @@ fn rest(time: Duration) {
 }
 
 impl Runner {
-    /// Brings the node to the state in which it is measured.
-    fn prepare(&mut self, work: Work, crowd: u32) -> Result<()> {
+    /// Brings the node to the state before the measurement, with this many attached pods.
+    fn prepare(&mut self, work: Work, existing_pods: u32) -> Result<()> {
         match work {
             Work::Version(_) => {}
-            Work::HostLocal { taken } => {
-                self.node.ask(Order::Seed { leases: taken })?;
+            Work::HostLocal { existing } => {
+                self.node.request(Request::WriteLeases { leases: existing })?;
                 self.warm_up()?;
             }
             Work::Attach(_) => {
-                let pods = self.next..self.next + crowd;
+                let pods = self.next..self.next + existing_pods;
                 self.next = pods.end;
-                self.node.ask(Order::Make { pods: pods.clone() })?;
-                let attached = self.node.ask(Order::Run { verb: Verb::Add, pods, at_once: 2 })?;
-                self.owned(Verb::Add, &attached);
-                complain(&attached)?;
+                self.node.request(Request::CreateNamespaces { pods: pods.clone() })?;
+                let attached = self.node.request(Request::Run { verb: Verb::Add, pods, at_once: 2 })?;
+                self.track_addresses(Verb::Add, &attached);
+                fail_on_fault(&attached)?;
                 let pods = self.next..self.next + WARM_UP;
-                self.node.ask(Order::Make { pods: pods.clone() })?;
+                self.node.request(Request::CreateNamespaces { pods: pods.clone() })?;
                 self.warm_up()?;
-                self.node.ask(Order::Remove { pods })?;
+                self.node.request(Request::RemoveNamespaces { pods })?;
             }
         }
-        self.before = self.node.ask(Order::Count)?.tally.unwrap_or_default();
+        self.before = self.node.request(Request::Count)?.counts.unwrap_or_default();
         Ok(())
     }
 
-    /// The first pod creates the bridge, the tables and the directories: that is not measured.
+    /// Attaches and detaches some pods: the first one creates the bridge, the tables and the directories.
     fn warm_up(&mut self) -> Result<()> {
         for pod in self.next..self.next + WARM_UP {
             for verb in [Verb::Add, Verb::Del] {
-                let answer = self.node.ask(Order::Run { verb, pods: pod..pod + 1, at_once: 1 })?;
-                complain(&answer)?;
+                let response = self.node.request(Request::Run { verb, pods: pod..pod + 1, at_once: 1 })?;
+                fail_on_fault(&response)?;
             }
         }
         self.next += WARM_UP;
@@ -256,15 +257,15 @@ impl Runner {
     }
 
     fn verb(&mut self, verb: Verb, pods: Pods, at_once: usize) -> Result<()> {
-        let answer = self.node.ask(Order::Run { verb, pods, at_once })?;
-        self.owned(verb, &answer);
-        self.note(verb.text(), &answer);
+        let response = self.node.request(Request::Run { verb, pods, at_once })?;
+        self.track_addresses(verb, &response);
+        self.record(verb.text(), &response);
         Ok(())
     }
 
-    /// No two pods may have the same address at the same time.
-    fn owned(&mut self, verb: Verb, answer: &Answer) {
-        for op in answer.ops.iter().filter(|op| op.fault.is_none()) {
+    /// Checks that no two attached pods have the same address.
+    fn track_addresses(&mut self, verb: Verb, response: &Response) {
+        for op in response.ops.iter().filter(|op| op.fault.is_none()) {
             match (verb, &op.address) {
                 (Verb::Add, Some(address)) => {
                     if let Some(other) = self.owners.insert(address.clone(), op.pod) {
@@ -277,8 +278,8 @@ impl Runner {
         }
     }
 
-    fn note(&mut self, verb: &str, answer: &Answer) {
-        for fault in answer.ops.iter().filter_map(|op| op.fault.clone()) {
+    fn record(&mut self, verb: &str, response: &Response) {
+        for fault in response.ops.iter().filter_map(|op| op.fault.clone()) {
             self.fault(fault);
         }
         let at = match self.samples.iter().position(|samples| samples.verb == verb) {
@@ -289,25 +290,25 @@ impl Runner {
             }
         };
         let samples = &mut self.samples[at];
-        samples.micros.extend(answer.ops.iter().filter(|op| op.fault.is_none()).map(|op| op.micros));
-        samples.seconds += answer.seconds;
+        samples.micros.extend(response.ops.iter().filter(|op| op.fault.is_none()).map(|op| op.micros));
+        samples.seconds += response.seconds;
     }
 
     fn check(&mut self, verb: Verb, pod: u32) {
-        let order = match verb {
-            Verb::Add => Order::Look { pod },
-            Verb::Del => Order::Gone { pod },
+        let request = match verb {
+            Verb::Add => Request::CheckAttached { pod },
+            Verb::Del => Request::CheckDetached { pod },
         };
-        if let Err(error) = self.node.ask(order) {
+        if let Err(error) = self.node.request(request) {
             self.fault(format!("{error:#}"));
         }
     }
 
-    /// Nothing may be left of the measured pods. The kernel gets a minute for what it does later.
+    /// Checks that nothing is left of the measured pods. The kernel gets a minute for deferred work.
     fn finish(&mut self) -> Result<()> {
-        let mut after = Tally::default();
+        let mut after = Counts::default();
         for _ in 0..1200 {
-            after = self.node.ask(Order::Count)?.tally.unwrap_or_default();
+            after = self.node.request(Request::Count)?.counts.unwrap_or_default();
             if after == self.before {
                 break;
             }
@@ -316,23 +317,23 @@ impl Runner {
         if after != self.before {
             self.fault(format!("left behind: before {:?}, after {after:?}", self.before));
         }
-        // The kernel takes namespaces down in the background: not in the next scenario's time.
-        self.node.ask(Order::Remove { pods: 1..self.next })?;
+        // Wait here: the kernel's work in the background would slow the next scenario.
+        self.node.request(Request::RemoveNamespaces { pods: 1..self.next })?;
         Ok(())
     }
 
     fn fault(&mut self, fault: String) {
         match self.faults.len() {
-            MOST_FAULTS => self.faults.push(format!("{}: more like these", self.name)),
-            0..MOST_FAULTS => self.faults.push(format!("{}: {fault}", self.name)),
+            MAX_FAULTS => self.faults.push(format!("{}: and more faults", self.name)),
+            0..MAX_FAULTS => self.faults.push(format!("{}: {fault}", self.name)),
             _ => {}
         }
     }
 }
 
-/// An operation that fails before anything is measured ends the variant.
-fn complain(answer: &Answer) -> Result<()> {
-    match answer.ops.iter().find_map(|op| op.fault.as_ref()) {
+/// A variant whose operation fails before the measurement is not measured.
+fn fail_on_fault(response: &Response) -> Result<()> {
+    match response.ops.iter().find_map(|op| op.fault.as_ref()) {
         Some(fault) => anyhow::bail!("{fault}"),
         None => Ok(()),
     }
@@ -364,11 +365,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variant_has_every_place() {
+    fn each_variant_is_at_each_position_equally_often() {
         let rounds: Vec<Vec<usize>> = (0..6).map(|round| turns(3, round)).collect();
         for variant in 0..3 {
-            for place in 0..3 {
-                assert_eq!(rounds.iter().filter(|round| round[place] == variant).count(), 2);
+            for position in 0..3 {
+                assert_eq!(rounds.iter().filter(|round| round[position] == variant).count(), 2);
             }
         }
         assert_eq!([turns(2, 0), turns(2, 1), turns(2, 2)], [[0, 1], [1, 0], [0, 1]]);

@@ -13,13 +13,13 @@ use std::time::Duration;
 use anyhow::{bail, Context, Result};
 use serde_json::Value;
 
-use crate::order::{Answer, Order, Plan, Way};
+use crate::protocol::{Invocation, Request, Response, Setup};
 
-/// The slowest order is to attach a thousand pods with slow plugins.
+/// The slowest request attaches a thousand pods with slow plugins.
 const TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Runs in the new namespaces: $1 is the node's folder on the disk, $2 our own program. A machine that never
-/// had /var/lib/cni gets none: there all of /var/lib is the node's own.
+/// Runs in the new namespaces: $1 is the node's directory on the disk, $2 is this program. On a machine without
+/// /var/lib/cni the node's directory replaces all of /var/lib, so that the machine's own does not change.
 const MOUNTS: &str = r#"
 set -e
 mount -t tmpfs -o mode=755 tmpfs /run
@@ -34,15 +34,15 @@ exec "$2" node
 #[derive(Debug)]
 pub struct Node {
     worker: Child,
-    orders: Option<ChildStdin>,
-    answers: Receiver<String>,
+    requests: Option<ChildStdin>,
+    responses: Receiver<String>,
 }
 
 impl Node {
-    /// Starts a node with its files in a new directory in `disk`; `allocator` is the program that allocates from its
-    /// blocks, if any.
+    /// Starts a node with its files in a new directory in `disk`. `allocator` is the program that runs the node's block
+    /// allocator, if it has one.
     pub fn start(
-        way: Way,
+        invocation: Invocation,
         network: Value,
         allocator: Option<PathBuf>,
         disk: &Path,
@@ -52,10 +52,11 @@ impl Node {
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let home = disk.join(format!("podwire-bench.{}", std::process::id()));
         let state = home.join(number.to_string());
-        std::fs::create_dir_all(&home).with_context(|| format!("make {}", home.display()))?;
+        std::fs::create_dir_all(&home).with_context(|| format!("create {}", home.display()))?;
         spread(&home);
-        std::fs::create_dir_all(&state).with_context(|| format!("make {}", state.display()))?;
-        let way = way.copied_to(&state.join("programs")).inspect_err(|_| drop(forget(&state)))?;
+        std::fs::create_dir_all(&state).with_context(|| format!("create {}", state.display()))?;
+        let invocation =
+            invocation.copied_to(&state.join("programs")).inspect_err(|_| drop(remove_state(&state)))?;
         let own = std::env::current_exe()?;
         let mut argv: Vec<&str> = Vec::new();
         if realtime {
@@ -66,7 +67,7 @@ impl Node {
             .args(&argv[1..])
             .arg(&state)
             .arg(own)
-            // A key pressed to end the harness must not end the worker before it has cleaned up.
+            // Ctrl-C ends the harness, but must not end the worker before it has cleaned up.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -74,52 +75,54 @@ impl Node {
         let mut worker = match started {
             Ok(worker) => worker,
             Err(error) => {
-                forget(&state)?;
+                remove_state(&state)?;
                 return Err(error).with_context(|| format!("start {}", argv[0]));
             }
         };
-        let (sender, answers) = mpsc::channel();
+        let (sender, responses) = mpsc::channel();
         let output = worker.stdout.take().context("the worker has no output")?;
         std::thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        let orders = worker.stdin.take();
-        let mut node = Node { worker, orders, answers };
-        let plan = Plan { way, network, state: state.clone(), allocator };
-        let asked = node.send(&plan).and_then(|()| node.ask(Order::Count));
-        // A worker that never came to life cannot have cleaned up.
-        asked.inspect_err(|_| drop(forget(&state))).context("make a node")?;
+        let requests = worker.stdin.take();
+        let mut node = Node { worker, requests, responses };
+        let setup = Setup { invocation, network, state: state.clone(), allocator };
+        let counted = node.send(&setup).and_then(|()| node.request(Request::Count));
+        // A worker that failed to start has not cleaned up.
+        counted.inspect_err(|_| drop(remove_state(&state))).context("start a node")?;
         Ok(node)
     }
 
-    /// Gives an order and waits for the answer. An order that failed as a whole is an error.
-    pub fn ask(&mut self, order: Order) -> Result<Answer> {
-        self.send(&order)?;
-        let Ok(line) = self.answers.recv_timeout(TIMEOUT) else { bail!("no answer from the node's worker") };
-        let answer: Answer = serde_json::from_str(&line)?;
-        match answer.faults.first() {
+    /// Sends a request and waits for the response. A fault of the request as a whole is an error.
+    pub fn request(&mut self, request: Request) -> Result<Response> {
+        self.send(&request)?;
+        let Ok(line) = self.responses.recv_timeout(TIMEOUT) else {
+            bail!("no response from the node's worker");
+        };
+        let response: Response = serde_json::from_str(&line)?;
+        match response.faults.first() {
             Some(fault) => bail!("{fault}"),
-            None => Ok(answer),
+            None => Ok(response),
         }
     }
 
-    fn send(&mut self, what: &impl serde::Serialize) -> Result<()> {
-        let mut line = serde_json::to_vec(what)?;
+    fn send(&mut self, message: &impl serde::Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        let orders = self.orders.as_mut().context("the node has ended")?;
-        orders.write_all(&line).context("talk to the node's worker")
+        let requests = self.requests.as_mut().context("the node has ended")?;
+        requests.write_all(&line).context("send to the node's worker")
     }
 }
 
-/// Lets ext4 put each of the folders in `home` elsewhere on the disk. It is slow to make a file for minutes after ten
-/// thousand others were deleted nearby, and what one scenario deletes is not to be the next one's cost. Other file
-/// systems have no such flag.
+/// Makes ext4 place each directory in `home` in another part of the disk. Where ten thousand files were just deleted,
+/// creating one is slow for minutes, and one scenario's deletions must not slow the next one. Other file systems have
+/// no such flag.
 fn spread(home: &Path) {
     let _ = Command::new("chattr").arg("+T").arg(home).stderr(Stdio::null()).status();
 }
 
-/// Removes a node's folder, and the one around it with the last of them.
-pub fn forget(state: &Path) -> std::io::Result<()> {
+/// Removes a node's directory, and its parent directory if this was the last node.
+pub fn remove_state(state: &Path) -> std::io::Result<()> {
     std::fs::remove_dir_all(state)?;
     if let Some(home) = state.parent() {
         let _ = std::fs::remove_dir(home);
@@ -129,8 +132,8 @@ pub fn forget(state: &Path) -> std::io::Result<()> {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        drop(self.orders.take());
-        // It cleans up and ends when its input does.
+        drop(self.requests.take());
+        // The worker cleans up and ends when its standard input is closed.
         let _ = self.worker.wait();
     }
 }

@@ -3,45 +3,32 @@
 use serde::Serialize;
 
 use crate::scenario::Scenario;
-use crate::statistics::Distribution;
+use crate::statistics::Row;
 use crate::target::Verdict;
-
-/// What one variant took for one verb.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The verb, for VERSION with the plugin's name.
-    pub verb: String,
-    /// The variant's name.
-    pub variant: String,
-    /// Microseconds an operation.
-    pub latency: Distribution,
-    /// Operations a second, over the time in which this variant was at work.
-    pub per_second: f64,
-}
 
 /// A scenario's outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The scenario's name.
     pub scenario: String,
-    /// What it is.
+    /// What it measures.
     pub about: String,
-    /// How many pods at once.
+    /// How many operations run at once.
     pub at_once: usize,
     /// Pods on a full node.
     pub pods: u32,
-    /// The numbers.
+    /// The measurements.
     pub rows: Vec<Row>,
-    /// How the promises fared.
+    /// Which targets are met.
     pub verdicts: Vec<Verdict>,
-    /// Variants whose programs are not there.
+    /// Variants whose programs are not installed.
     pub left_out: Vec<String>,
-    /// What was wrong: failed operations, checks that did not hold, leftovers.
+    /// Failed operations, failed checks, and leftovers.
     pub faults: Vec<String>,
 }
 
 impl Outcome {
-    /// As a table, with a line a promise.
+    /// The outcome as a table, followed by a line for each target.
     pub fn table(&self, scenario: &Scenario) -> String {
         let first = scenario.variants[0].name;
         let wide = self.rows.iter().map(|row| row.verb.len()).max().unwrap_or(4).max(4);
@@ -67,7 +54,7 @@ impl Outcome {
             );
         }
         for verdict in &self.verdicts {
-            let word = if verdict.kept { "PASS" } else { "MISS" };
+            let word = if verdict.met { "PASS" } else { "MISS" };
             let value = verdict.value.map_or("not measured".into(), |value| format!("{value:.3}"));
             text += &format!("  {word}  {}: {value}\n", verdict.target);
         }
@@ -84,17 +71,17 @@ impl Outcome {
 /// A whole run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Which program wrote this.
+    /// The program that wrote this, with its version.
     pub tool: &'static str,
     /// The machine's kernel.
     pub kernel: String,
-    /// How many processors it has.
+    /// The number of its CPUs.
     pub cpus: usize,
-    /// /proc/loadavg before and after: how busy others kept it.
+    /// /proc/loadavg before and after the run.
     pub load: [String; 2],
     /// Whether plugins ran under real-time scheduling.
     pub realtime: bool,
-    /// Whether this was only a quick look.
+    /// Whether this was a smoke test with few operations.
     pub quick: bool,
     /// The scenarios.
     pub outcomes: Vec<Outcome>,

@@ -1,23 +1,23 @@
-//! The scenarios that are measured.
+//! The scenarios of the benchmark.
 
 use std::net::Ipv4Addr;
 
 use serde_json::{json, Value};
 
-/// The first address that `host-local` gives in the scenarios' subnet; the gateway is the one before.
+/// The first address that `host-local` allocates in the scenarios' subnet, after the gateway's.
 pub const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
-/// The addresses of the scenarios' pods.
+/// The pods' subnet.
 pub const SUBNET: &str = "10.88.0.0/16";
 
-/// What is done over and over.
+/// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Ask these plugins for their versions.
+    /// VERSION of these plugins.
     Version(&'static [&'static str]),
-    /// ADD and DEL of `host-local` alone, with this many leases there.
+    /// ADD and DEL of `host-local` alone.
     HostLocal {
-        /// Leases of others.
-        taken: u32,
+        /// Leases that exist before.
+        existing: u32,
     },
     /// ADD and DEL of a pod.
     Attach(Network),
@@ -28,40 +28,40 @@ pub enum Work {
 pub enum Network {
     /// A bridge that is the pods' gateway.
     Bridge,
-    /// The same with masquerading, hairpin and two host ports a pod.
+    /// The same with masquerading, hairpin and two host ports for each pod.
     Portmap,
-    /// The same, but only the time of portmap itself counts: a bridge's own cost grows with its ports.
+    /// The same, but only portmap's own time counts: the cost of a bridge grows with its ports.
     PortmapAlone,
     /// A veth pair to the host, no bridge.
     Ptp,
 }
 
-/// Who does the work.
+/// The programs that do the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     /// The Go plugins.
     Peer,
-    /// Our plugins.
+    /// Podwire's plugins.
     Ours,
-    /// Our plugins, run by our runtime in a process that is there already.
+    /// Podwire's plugins and runtime library, in the worker's process.
     Runtime,
-    /// Our plugins, run by our hand tool.
+    /// Podwire's plugins, executed by `podwire cni`.
     Tool,
-    /// Our plugins for routed pods, whatever the others have, beside the owner of the node's blocks.
+    /// calico and calico-ipam in place of the scenario's network, with `podwire ipam serve` on the node.
     Routed,
     /// The floor program.
     Floor,
 }
 
-/// One of those that are compared.
+/// One side of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     /// Its name in tables.
     pub name: &'static str,
-    /// Who.
+    /// What it runs.
     pub actor: Actor,
-    /// Whether many pods are attached to its node beforehand.
-    pub crowded: bool,
+    /// Whether its node is full of pods before the measurement.
+    pub full: bool,
 }
 
 /// A comparison.
@@ -69,30 +69,30 @@ pub struct Variant {
 pub struct Scenario {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in a line.
+    /// What it measures, in one line.
     pub about: &'static str,
-    /// What is done.
+    /// The measured operation.
     pub work: Work,
     /// How many pods at the same time.
     pub at_once: usize,
-    /// How often, unless the command line says otherwise.
+    /// The default number of operations.
     pub ops: u32,
-    /// Milliseconds of rest after every round. Deleting leaves the kernel work for some 20 to 40 ms; where no
-    /// slow peer takes its turn in between, this keeps one variant's dust out of the other's clock.
+    /// Milliseconds of rest after every operation or block. Deleting leaves the kernel work for 20 to 40 ms. Without a
+    /// slow peer's turn in between, the next variant's time would include that work.
     pub rest: u64,
-    /// Who is compared; ratios in the table are to the first.
+    /// The variants. Ratios in the table are relative to the first.
     pub variants: &'static [Variant],
 }
 
 const fn variant(name: &'static str, actor: Actor) -> Variant {
-    Variant { name, actor, crowded: false }
+    Variant { name, actor, full: false }
 }
 
-const fn crowded(name: &'static str, actor: Actor) -> Variant {
-    Variant { name, actor, crowded: true }
+const fn full(name: &'static str, actor: Actor) -> Variant {
+    Variant { name, actor, full: true }
 }
 
-/// The key of a network, unknown to CNI, that names the only plugin whose time counts.
+/// A key in a network's config that names the only plugin whose time counts. CNI ignores it.
 pub const COUNTED: &str = "bench.counted";
 
 const PEER: Variant = variant("peer", Actor::Peer);
@@ -102,18 +102,15 @@ const TOOL: Variant = variant("tool", Actor::Tool);
 const FLOOR: Variant = variant("floor", Actor::Floor);
 const ROUTED: Variant = variant("routed", Actor::Routed);
 const BOTH: &[Variant] = &[PEER, OURS];
-const GROWTH: &[Variant] = &[variant("ours-empty", Actor::Ours), crowded("ours-full", Actor::Ours)];
-const GROWTH_BESIDE_PEER: &[Variant] = &[
-    crowded("peer-full", Actor::Peer),
-    crowded("ours-full", Actor::Ours),
-    variant("ours-empty", Actor::Ours),
-];
+const GROWTH: &[Variant] = &[variant("ours-empty", Actor::Ours), full("ours-full", Actor::Ours)];
+const GROWTH_BESIDE_PEER: &[Variant] =
+    &[full("peer-full", Actor::Peer), full("ours-full", Actor::Ours), variant("ours-empty", Actor::Ours)];
 
 /// Every scenario, in the order in which they run.
 pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "version",
-        about: "VERSION: what starting a plugin costs (floor: an empty static Rust program)",
+        about: "VERSION: the cost of starting a plugin (floor: a minimal static Rust program)",
         work: Work::Version(&["bridge", "host-local", "portmap"]),
         at_once: 1,
         ops: 200,
@@ -122,8 +119,8 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "host-local-10",
-        about: "host-local alone, 10 addresses taken",
-        work: Work::HostLocal { taken: 10 },
+        about: "host-local alone, with 10 existing leases",
+        work: Work::HostLocal { existing: 10 },
         at_once: 1,
         ops: 200,
         rest: 0,
@@ -131,8 +128,8 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "host-local-10000",
-        about: "host-local alone, 10,000 addresses taken",
-        work: Work::HostLocal { taken: 10_000 },
+        about: "host-local alone, with 10,000 existing leases",
+        work: Work::HostLocal { existing: 10_000 },
         at_once: 1,
         ops: 50,
         rest: 0,
@@ -185,7 +182,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "growth-portmap",
-        about: "portmap (2 ports, snat) behind a bridge, on an empty node and on a full one; portmap's time alone",
+        about: "portmap (2 ports, snat) after a bridge, on an empty node and on a full one; only portmap's time",
         work: Work::Attach(Network::PortmapAlone),
         at_once: 1,
         ops: 100,
@@ -203,7 +200,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "floor",
-        about: "bridge (gateway) + host-local against the kernel's own cost",
+        about: "bridge (gateway) + host-local compared with the kernel's own cost",
         work: Work::Attach(Network::Bridge),
         at_once: 1,
         ops: 200,
@@ -212,7 +209,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "routed",
-        about: "calico + calico-ipam with the owner of the node's blocks, beside bridge (gateway) + host-local",
+        about: "calico + calico-ipam with the node's block allocator, compared with bridge (gateway) + host-local",
         work: Work::Attach(Network::Bridge),
         at_once: 1,
         ops: 200,
@@ -222,7 +219,7 @@ pub const SCENARIOS: &[Scenario] = &[
 ];
 
 impl Actor {
-    /// The network of its pods, where the scenario has this work.
+    /// The network of its pods in a scenario with this work.
     pub fn network(self, work: Work) -> Value {
         match self {
             Actor::Routed => {

@@ -2,18 +2,18 @@
 
 use serde::Serialize;
 
-use crate::report::Row;
+use crate::statistics::Row;
 
-/// What is compared.
+/// The quantity that a target compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
-    /// The median latency must be at most this share of the other's.
+    /// The median latency must be at most this multiple of the other's.
     Latency,
-    /// Operations a second must be at least this many times the other's.
+    /// Operations per second must be at least this multiple of the other's.
     Rate,
 }
 
-/// A promise about one scenario.
+/// A target for one scenario: the variant `of` compared with the variant `to`.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The scenario's name.
@@ -34,9 +34,9 @@ const fn rate(scenario: &'static str, verb: &'static str, pair: [&'static str; 2
 }
 
 const TO_PEER: [&str; 2] = ["ours", "peer"];
-const GROWN: [&str; 2] = ["ours-full", "ours-empty"];
+const FULL_TO_EMPTY: [&str; 2] = ["ours-full", "ours-empty"];
 
-/// Every promise.
+/// Every target.
 pub const TARGETS: &[Target] = &[
     latency("version", "VERSION bridge", TO_PEER, 0.20),
     latency("version", "VERSION host-local", TO_PEER, 0.20),
@@ -53,29 +53,29 @@ pub const TARGETS: &[Target] = &[
     latency("portmap", "ADD", ["tool", "peer"], 0.07),
     rate("parallel-bridge", "ADD", TO_PEER, 4.5),
     rate("parallel-portmap", "ADD", TO_PEER, 12.0),
-    latency("growth-ptp", "ADD", GROWN, 1.3),
-    latency("growth-ptp", "DEL", GROWN, 1.3),
-    latency("growth-portmap", "ADD", GROWN, 1.3),
-    latency("growth-portmap", "DEL", GROWN, 1.3),
+    latency("growth-ptp", "ADD", FULL_TO_EMPTY, 1.3),
+    latency("growth-ptp", "DEL", FULL_TO_EMPTY, 1.3),
+    latency("growth-portmap", "ADD", FULL_TO_EMPTY, 1.3),
+    latency("growth-portmap", "DEL", FULL_TO_EMPTY, 1.3),
     latency("growth-bridge", "ADD", ["ours-full", "peer-full"], 0.22),
     latency("floor", "ADD", ["ours", "floor"], 1.5),
     latency("routed", "ADD", ["routed", "peer"], 0.2),
     latency("routed", "ADD", ["routed", "floor"], 1.5),
 ];
 
-/// How a promise fared.
+/// Whether a target is met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The promise in words.
+    /// The target as text.
     pub target: String,
-    /// What was measured; nothing if one side was not there.
+    /// The measured ratio; none if one of the variants was not measured.
     pub value: Option<f64>,
-    /// Whether it was kept.
-    pub kept: bool,
+    /// Whether the ratio is within the limit.
+    pub met: bool,
 }
 
 impl Target {
-    /// Judges a scenario's rows.
+    /// Compares a scenario's rows with the target.
     pub fn judge(&self, rows: &[Row]) -> Verdict {
         let row = |name: &str| rows.iter().find(|row| row.verb == self.verb && row.variant == name);
         let value = row(self.of).zip(row(self.to)).map(|(of, to)| match self.measure {
@@ -83,15 +83,15 @@ impl Target {
             Measure::Rate => of.per_second / to.per_second,
         });
         let value = value.filter(|value| value.is_finite());
-        let kept = value.is_some_and(|value| match self.measure {
+        let met = value.is_some_and(|value| match self.measure {
             Measure::Latency => value <= self.limit,
             Measure::Rate => value >= self.limit,
         });
-        Verdict { target: self.words(), value, kept }
+        Verdict { target: self.text(), value, met }
     }
 
-    /// The promise in words.
-    pub fn words(&self) -> String {
+    /// The target as text.
+    pub fn text(&self) -> String {
         let Target { verb, of, to, limit, .. } = self;
         match self.measure {
             Measure::Latency => format!("{verb} {of}: p50 ≤ {limit} × {to}'s"),
@@ -110,15 +110,15 @@ mod tests {
     fn every_target_names_variants_of_its_scenario() {
         for target in TARGETS {
             let scenario = SCENARIOS.iter().find(|s| s.name == target.scenario).unwrap();
-            for side in [target.of, target.to] {
-                assert!(scenario.variants.iter().any(|v| v.name == side), "{side} in {}", target.scenario);
+            for name in [target.of, target.to] {
+                assert!(scenario.variants.iter().any(|v| v.name == name), "{name} in {}", target.scenario);
             }
         }
         assert!(SCENARIOS.iter().all(|s| TARGETS.iter().any(|t| t.scenario == s.name)));
     }
 
     #[test]
-    fn latency_is_to_be_small_and_rate_large() {
+    fn a_latency_has_an_upper_limit_and_a_rate_a_lower_one() {
         let row = |variant: &str, p50: f64, per_second: f64| Row {
             verb: "ADD".into(),
             variant: variant.into(),
@@ -126,11 +126,11 @@ mod tests {
             per_second,
         };
         let rows = [row("peer", 100.0, 10.0), row("ours", 20.0, 50.0)];
-        assert!(latency("x", "ADD", TO_PEER, 0.2).judge(&rows).kept);
-        assert!(!latency("x", "ADD", TO_PEER, 0.19).judge(&rows).kept);
-        assert!(rate("x", "ADD", TO_PEER, 5.0).judge(&rows).kept);
-        assert!(!rate("x", "ADD", TO_PEER, 5.1).judge(&rows).kept);
+        assert!(latency("x", "ADD", TO_PEER, 0.2).judge(&rows).met);
+        assert!(!latency("x", "ADD", TO_PEER, 0.19).judge(&rows).met);
+        assert!(rate("x", "ADD", TO_PEER, 5.0).judge(&rows).met);
+        assert!(!rate("x", "ADD", TO_PEER, 5.1).judge(&rows).met);
         let missing = latency("x", "ADD", ["runtime", "peer"], 1.0).judge(&rows);
-        assert_eq!((missing.kept, missing.value), (false, None));
+        assert_eq!((missing.met, missing.value), (false, None));
     }
 }

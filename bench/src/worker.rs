@@ -15,52 +15,52 @@ use podwire_kernel::{rt, Host, Netns};
 use serde_json::Value;
 
 use crate::chain::{address, namespace, Chain};
-use crate::order::{Answer, Op, Order, Plan, Pods, Verb};
+use crate::protocol::{Op, Pods, Request, Response, Setup, Verb};
 use crate::{inspect, node, scenario};
 
-/// Namespaces go asynchronously, a thousand in some seconds.
+/// The kernel removes namespaces asynchronously, a thousand in some seconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const NAMESPACES: &str = "/run/netns";
-/// Where `host-local` keeps its leases.
+/// The lease directory of `host-local`.
 const LEASES: &str = "/var/lib/cni/networks";
 /// The harness' own files on the node.
 const OWN: &str = "/run/podwire-bench";
-/// Where the owner of the node's blocks is asked.
+/// The socket of the node's block allocator.
 const ALLOCATOR_SOCKET: &str = "/run/podwire/addresses.sock";
 
-/// Obeys orders from standard input until it is closed, then removes the node's files.
+/// Executes requests from standard input until it is closed, then removes the node's files.
 pub fn main() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
-    let plan: Plan = serde_json::from_str(&lines.next().context("no plan")??)?;
+    let setup: Setup = serde_json::from_str(&lines.next().context("no setup")??)?;
     drop(lines);
-    let orders = orders(plan.state.clone());
-    let worker = Worker { chain: Chain::new(&plan)?, results: Mutex::default() };
+    let requests = requests(setup.state.clone());
+    let worker = Worker { chain: Chain::new(&setup)?, results: Mutex::default() };
     prepare()?;
-    let _allocator = plan.allocator.as_deref().map(serve).transpose()?;
-    for order in orders {
-        let answer = worker
-            .obey(order)
-            .unwrap_or_else(|error| Answer { faults: vec![format!("{error:#}")], ..Answer::default() });
-        let mut line = serde_json::to_vec(&answer)?;
+    let _allocator = setup.allocator.as_deref().map(serve).transpose()?;
+    for request in requests {
+        let response = worker
+            .execute(request)
+            .unwrap_or_else(|error| Response { faults: vec![format!("{error:#}")], ..Response::default() });
+        let mut line = serde_json::to_vec(&response)?;
         line.push(b'\n');
         std::io::stdout().lock().write_all(&line)?;
     }
     Ok(())
 }
 
-/// Reads orders beside the work: when the harness is gone, for whatever reason, the node goes at once.
-fn orders(state: std::path::PathBuf) -> Receiver<Order> {
+/// Reads requests in another thread, so that the node is removed at once when the harness ends, however it ends.
+fn requests(state: std::path::PathBuf) -> Receiver<Request> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             match serde_json::from_str(&line) {
-                Ok(order) => drop(sender.send(order)),
-                Err(error) => eprintln!("podwire-bench: not an order: {error}: {line}"),
+                Ok(request) => drop(sender.send(request)),
+                Err(error) => eprintln!("podwire-bench: not a request: {error}: {line}"),
             }
         }
-        // A plugin that is still under way may write a last file.
+        // A plugin that still runs may write a last file.
         for _ in 0..20 {
-            if node::forget(&state).is_ok() || !state.exists() {
+            if node::remove_state(&state).is_ok() || !state.exists() {
                 break;
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -70,13 +70,13 @@ fn orders(state: std::path::PathBuf) -> Receiver<Order> {
     receiver
 }
 
-/// A node as a machine has it after boot: loopback up, forwarding on.
+/// Brings the node to the state of a booted machine: loopback up, forwarding on.
 fn prepare() -> Result<()> {
     std::fs::create_dir_all(NAMESPACES)?;
     let mut host = Host::here()?;
     let lo = host.get_link("lo")?;
     host.route.request(rt::link::up(&lo))?;
-    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("switch forwarding on")?;
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("enable forwarding")?;
     Ok(())
 }
 
@@ -85,8 +85,8 @@ fn serve(podwire: &Path) -> Result<Child> {
     std::fs::create_dir_all(OWN)?;
     let store = format!("{OWN}/ipam.db");
     let pool = ["ipam", "pool", "bench", scenario::SUBNET, "--store", &store];
-    let made = Command::new(podwire).args(pool).stdout(Stdio::null()).status()?;
-    ensure!(made.success(), "podwire ipam pool: {made}");
+    let created = Command::new(podwire).args(pool).stdout(Stdio::null()).status()?;
+    ensure!(created.success(), "podwire ipam pool: {created}");
     let allocator = Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(podwire)
@@ -95,9 +95,9 @@ fn serve(podwire: &Path) -> Result<Child> {
         .env("RUST_LOG", "warn")
         .spawn()
         .context("start setpriv")?;
-    let until = Instant::now() + TIMEOUT;
+    let end = Instant::now() + TIMEOUT;
     while UnixStream::connect(ALLOCATOR_SOCKET).is_err() {
-        ensure!(Instant::now() < until, "no answer at {ALLOCATOR_SOCKET}");
+        ensure!(Instant::now() < end, "nothing listens at {ALLOCATOR_SOCKET} after {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(allocator)
@@ -105,43 +105,45 @@ fn serve(podwire: &Path) -> Result<Child> {
 
 struct Worker {
     chain: Chain,
-    /// What each attached pod's ADD ended with.
+    /// The result of each attached pod's ADD.
     results: Mutex<HashMap<u32, Value>>,
 }
 
 impl Worker {
-    fn obey(&self, order: Order) -> Result<Answer> {
-        let mut answer = Answer::default();
-        match order {
-            Order::Version { plugin } => {
+    fn execute(&self, request: Request) -> Result<Response> {
+        let mut response = Response::default();
+        match request {
+            Request::Version { plugin } => {
                 let done = self.chain.version_of(&plugin)?;
-                answer.seconds = done.micros / 1e6;
-                answer.ops = vec![Op { pod: 0, micros: done.micros, address: None, fault: done.fault }];
+                response.seconds = done.micros / 1e6;
+                response.ops = vec![Op { pod: 0, micros: done.micros, address: None, fault: done.fault }];
             }
-            Order::Make { pods } => {
+            Request::CreateNamespaces { pods } => {
                 for pod in pods {
                     Netns::create(namespace(pod))?;
                 }
             }
-            Order::Remove { pods } => remove(pods)?,
-            Order::Run { verb, pods, at_once } => answer = self.run(verb, pods, at_once),
-            Order::Look { pod } => {
+            Request::RemoveNamespaces { pods } => remove_namespaces(pods)?,
+            Request::Run { verb, pods, at_once } => response = self.run(verb, pods, at_once),
+            Request::CheckAttached { pod } => {
                 let result = self.results().get(&pod).cloned().context("the pod is not attached")?;
-                inspect::look(pod, &result).with_context(|| format!("pod {pod}"))?;
+                inspect::check_attached(pod, &result).with_context(|| format!("pod {pod}"))?;
             }
-            Order::Gone { pod } => inspect::gone(pod).with_context(|| format!("pod {pod}"))?,
-            Order::Seed { leases } => seed(self.chain.network(), leases)?,
-            Order::Count => answer.tally = Some(inspect::tally()?),
+            Request::CheckDetached { pod } => {
+                inspect::check_detached(pod).with_context(|| format!("pod {pod}"))?;
+            }
+            Request::WriteLeases { leases } => write_leases(self.chain.network(), leases)?,
+            Request::Count => response.counts = Some(inspect::count()?),
         }
-        Ok(answer)
+        Ok(response)
     }
 
     /// Threads take pods from a common queue.
-    fn run(&self, verb: Verb, mut pods: Pods, at_once: usize) -> Answer {
+    fn run(&self, verb: Verb, mut pods: Pods, at_once: usize) -> Response {
         if at_once <= 1 {
             let start = Instant::now();
             let ops: Vec<Op> = pods.map(|pod| self.one(verb, pod)).collect();
-            return Answer { ops, seconds: start.elapsed().as_secs_f64(), ..Answer::default() };
+            return Response { ops, seconds: start.elapsed().as_secs_f64(), ..Response::default() };
         }
         let (queue, ops) = (Mutex::new(&mut pods), Mutex::new(Vec::new()));
         let start = Instant::now();
@@ -156,7 +158,7 @@ impl Worker {
         });
         let seconds = start.elapsed().as_secs_f64();
         let ops = std::mem::take(&mut *lock(&ops));
-        Answer { ops, seconds, ..Answer::default() }
+        Response { ops, seconds, ..Response::default() }
     }
 
     fn one(&self, verb: Verb, pod: u32) -> Op {
@@ -171,7 +173,7 @@ impl Worker {
                 (op.micros, op.fault) = (done.micros, done.fault);
                 if let (Verb::Add, None) = (verb, &op.fault) {
                     match done.result.as_ref().and_then(address) {
-                        Some((given, _)) => op.address = Some(given),
+                        Some((address, _)) => op.address = Some(address),
                         None => op.fault = Some(format!("a result without an address: {:?}", done.result)),
                     }
                     self.results().extend(done.result.map(|result| (pod, result)));
@@ -192,8 +194,8 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Removes namespaces. The kernel deletes the veth pair of an attached pod some time later.
-fn remove(pods: Pods) -> Result<()> {
+/// Removes namespaces, and waits until the kernel has deleted the veth pairs of pods that were still attached.
+fn remove_namespaces(pods: Pods) -> Result<()> {
     for pod in pods {
         Netns::remove(&namespace(pod))?;
     }
@@ -209,9 +211,9 @@ fn remove(pods: Pods) -> Result<()> {
     Ok(())
 }
 
-/// Leases as `host-local` writes them: a file named by the address, with the container's id and interface,
-/// and the address given last, so that the search for the next one begins behind it.
-fn seed(network: &str, leases: u32) -> Result<()> {
+/// Writes leases as `host-local` does: a file named after the address, with the container's id and interface, and the
+/// last allocated address, after which the next search begins.
+fn write_leases(network: &str, leases: u32) -> Result<()> {
     let folder = Path::new(LEASES).join(network);
     std::fs::create_dir_all(&folder)?;
     let write = |name: &str, text: &str| -> Result<()> {

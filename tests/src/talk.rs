@@ -104,9 +104,9 @@ impl Node {
     }
 
     /// Sends a request to `port` (such as `tcp/80`) of `host`. Returns the answering listener and the caller's address
-    /// as it sees it, or `nobody` after a long timeout: use [`Node::is_silent`] where no answer is expected.
+    /// as it sees it, or `no answer` after a long timeout: use [`Node::is_silent`] where no answer is expected.
     pub fn ask(&self, from: Option<&Pod>, host: &str, port: &str) -> String {
-        self.call(from, host, port, TIMEOUT).unwrap_or_else(|| "nobody".into())
+        self.call(from, host, port, TIMEOUT).unwrap_or_else(|| "no answer".into())
     }
 
     /// Whether `port` of `host` gives no answer within a second.

@@ -28,11 +28,11 @@ fn files(node: &Node) -> BTreeSet<String> {
 }
 
 #[test]
-fn a_pod_comes_back_to_its_address_with_gos_plugin_in_the_same_pool() {
+fn a_pod_gets_its_address_again_in_a_pool_shared_with_go() {
     let node = Node::new();
     let first = given(&call(&node, &ours(), "ADD", ("web-0", "a")));
     assert_eq!(first, ["10.1.0.10/24", "fd00:1::2/64"]);
-    // Go gives what is next, checks and gives back, with our files about.
+    // Go's plugin allocates the next address, checks and releases it. It ignores Podwire's files in the directory.
     let other = given(&call(&node, GO, "ADD", ("other", "b")));
     assert_eq!(other, ["10.1.0.11/24", "fd00:1::3/64"]);
     assert!(files(&node).contains("podwire.history") && files(&node).contains("podwire.boot"));
@@ -42,7 +42,7 @@ fn a_pod_comes_back_to_its_address_with_gos_plugin_in_the_same_pool() {
     call(&node, GO, "DEL", ("web-0", "a")).result();
     call(&node, &ours(), "DEL", ("other", "b")).result();
     assert_eq!(given(&call(&node, &ours(), "ADD", ("web-0", "a2"))), first);
-    // What ours gave back cools down, for ours.
+    // Podwire's plugin does not assign an address again before its cooldown ends.
     assert_eq!(given(&call(&node, &ours(), "ADD", ("new", "c"))), ["10.1.0.12/24", "fd00:1::4/64"]);
     for id in ["a2", "c"] {
         call(&node, GO, "DEL", ("any", id)).result();

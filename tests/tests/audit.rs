@@ -4,8 +4,9 @@
 use podwire_tests::{assert_same, lost_packets, ours, podwire, Node, Output};
 use serde_json::{json, Value};
 
-/// What to plant, as a script on the node: `victim` is a living pod, $end the node's end of its veth pair, $ip its address,
-/// $ledger the directory of its network's ledger files; `long_ago FILE` makes a file old. Then what the audit must say.
+/// The script that plants a fault on the node: `victim` is an attached pod, $end the node's end of its veth pair, $ip
+/// its address, $ledger the directory of its network's ledger files; `long_ago FILE` makes a file old. Then the texts
+/// that the audit must print.
 struct Row {
     plant: &'static str,
     says: &'static [&'static str],
@@ -31,11 +32,11 @@ in_pod() { ip netns exec victim "$@"; }
 "#;
 
 const ROWS: &[Row] = &[
-    // The dead.
+    // Attachments of removed pods.
     row("ip netns delete victim", &["the pod is gone", "the objects of bridge", "the record"]),
     row("ip netns delete victim; rm /var/lib/cni/results/pods-victim-eth0", &["the pod is gone", "the objects of portmap"]),
     row("ip netns delete victim; rm -r $ledger/victim:*", &["the pod is gone", "the record"]),
-    // The path leads to the node itself, as that of a process may whose number is used again.
+    // The path is the node's own namespace, as when another process has reused the PID in the path.
     row("ip netns delete victim; : > /run/netns/victim; mount --bind /proc/self/ns/net /run/netns/victim",
         &["the pod is gone", "the objects of bridge", "the record"]),
     row("ip netns delete victim; : > /run/netns/victim; mount --bind /proc/self/ns/net /run/netns/victim
@@ -113,7 +114,7 @@ fn must(node: &Node, words: &[&str]) -> String {
     output.stdout
 }
 
-/// A node with two pods that send packets to each other all the time, one on ptp, and a victim.
+/// A node with two pods that ping each other all the time, one of them on ptp, and a victim.
 fn node() -> Node {
     let node = Node::new();
     let pool =
@@ -144,7 +145,7 @@ fn attach_victim(node: &Node) {
 fn every_planted_fault_is_found_and_repaired_and_running_pods_are_unaffected() {
     let node = node();
     assert_eq!(must(&node, &["audit"]), "no faults: ledger, records, pools and kernel agree\n");
-    // Answers of a pod that is not touched, from beginning to end.
+    // Pings of another pod, during all repairs.
     node.sh("other=$(ip -n pong -4 -o address show eth0 | sed 's/.*inet \\([0-9.]*\\).*/\\1/')
              ip netns exec ping ping -i 0.05 $other > /run/test/pings 2>&1 & echo $! > /run/test/pinger");
     let mut failed = Vec::new();
@@ -152,19 +153,19 @@ fn every_planted_fault_is_found_and_repaired_and_running_pods_are_unaffected() {
         if let Err(why) = audit(&node, row) {
             failed.push(format!("{}\n  {why}", row.plant));
         }
-        // A new victim for the next one.
+        // Replace the victim.
         run(&node, &["del", "pods", "victim"]);
         node.sh("ip netns delete victim 2>/dev/null; ip link delete vethghost 2>/dev/null; true");
         attach_victim(&node);
     }
-    // The last answers come.
+    // Wait for the last responses.
     node.sh("sleep 1; pinger=$(cat /run/test/pinger); kill -INT $pinger; while kill -0 $pinger 2>/dev/null; do :; done");
     let lost = lost_packets(&node.sh("cat /run/test/pings"));
     assert!(failed.is_empty(), "{} of {} rows:\n{}", failed.len(), ROWS.len(), failed.join("\n"));
     assert!(lost.is_empty(), "{lost:?}");
 }
 
-/// Plants the fault, audits, repairs, audits again.
+/// Plants the fault, audits, repairs, and audits again.
 fn audit(node: &Node, row: &Row) -> Result<(), String> {
     let planted = node.try_sh(&format!("{TOOLS}{}", row.plant));
     if !planted.status.success() {
@@ -191,13 +192,13 @@ fn audit(node: &Node, row: &Row) -> Result<(), String> {
 
 /// DEL removes everything of the first attachment; the pod itself stays.
 #[test]
-fn a_pod_whose_first_add_was_cut_short_and_whose_second_was_not_is_left_alone() {
+fn a_pod_whose_second_add_completed_is_not_reported() {
     let node = node();
     node.sh("file=/run/podwire/ledger/pods/victim:eth0:bridge
              both=$(head -n 1 $file; cat $file); printf '%s\\n' \"$both\" > $file");
     assert_eq!(must(&node, &["audit", "--fix"]), "no faults: ledger, records, pools and kernel agree\n");
     must(&node, &["check", "pods", "victim"]);
-    // Nor is the first one asked, which has no result, where no runtime remembers one.
+    // The same without a cached result.
     node.sh("rm /var/lib/cni/results/pods-victim-eth0");
     assert_eq!(must(&node, &["audit", "--fix"]), "no faults: ledger, records, pools and kernel agree\n");
 }
@@ -209,7 +210,7 @@ fn rules(node: &Node) -> String {
 }
 
 #[test]
-fn flushed_rules_come_back_by_reload() {
+fn reload_restores_flushed_rules() {
     let node = node();
     let before = rules(&node);
     assert!(before.contains("podwire_masq") && before.contains("podwire_ports"), "{before}");
@@ -223,9 +224,9 @@ fn flushed_rules_come_back_by_reload() {
 }
 
 #[test]
-fn a_pod_that_is_being_attached_is_left_alone() {
+fn the_audit_does_not_affect_a_pod_that_is_being_attached() {
     let node = node();
-    // An ADD that dawdles in the middle, its lock held.
+    // An ADD that is slow in the middle and holds its lock.
     node.pod("slow");
     let program = podwire();
     node.sh(&format!(
@@ -242,11 +243,11 @@ fn a_pod_that_is_being_attached_is_left_alone() {
 }
 
 #[test]
-fn a_pod_that_comes_while_it_is_asked_who_is_known_is_left_alone() {
+fn a_pod_that_is_attached_during_the_audit_is_not_affected() {
     let node = node();
     node.pod("new");
     let place = format!("--conf-dir /run/test/net.d --plugin-dir {}", ours());
-    // A reader of this record (a FIFO) waits for a writer.
+    // Opening this record, a FIFO, waits for a writer.
     node.sh(&format!(
         "mkfifo /var/lib/cni/results/pods-slow-eth0
          {0} cni audit --fix {place} > /run/test/audit 2>&1 & audit=$!
@@ -260,7 +261,7 @@ fn a_pod_that_comes_while_it_is_asked_who_is_known_is_left_alone() {
     must(&node, &["audit"]);
 }
 
-/// podman and containerd write their record last, and podman's networks are of version 0.4.0, which knows no GC.
+/// podman and containerd write their record last, and podman's networks have version 0.4.0, which has no GC.
 #[test]
 fn a_pod_that_only_the_plugins_know_of_is_swept_unless_it_is_kept() {
     let node = node();
@@ -287,7 +288,7 @@ fn a_pod_that_only_the_plugins_know_of_is_swept_unless_it_is_kept() {
     must(&node, &["check", "old", "stays"]);
     must(&node, &["check", "old", "stays", "--ifname", "eth1"]);
 
-    // The port and the name are free again; without its namespace the pod needs no --all.
+    // The port and the name are free again. Without the namespace, the pod is removed without --all.
     attach("lost");
     node.sh("rm /var/lib/cni/results/old-lost-eth0 && ip netns delete lost");
     assert_eq!(must(&node, &["gc", "old"]), "removed lost eth0\n");

@@ -16,7 +16,7 @@ mod vrf;
 use podwire_tests::{ours, Chain, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};
 
-/// Which addresses a pod gets.
+/// The addresses of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Families {
     V4,
@@ -27,7 +27,7 @@ enum Families {
 impl Families {
     const ALL: [Families; 3] = [Families::V4, Families::V6, Families::Both];
 
-    /// An IPAM section: 10.5.0.0/24 and fd05::/64, with the neighbour, who is .1 and ::1, as the way to everywhere.
+    /// An IPAM section: 10.5.0.0/24 and fd05::/64, with the neighbour, .1 and ::1, as the default gateway.
     fn pool(self) -> Value {
         let all = [
             (
@@ -56,7 +56,7 @@ impl Families {
     }
 }
 
-/// A network of one plugin of ours, of the newest version.
+/// A network with one of Podwire's plugins and the newest version.
 fn network(name: &str, config: &Value) -> Chain {
     Chain { version: "1.1.0".into(), ..Chain::new(&ours(), name, std::slice::from_ref(config)) }
 }
@@ -74,7 +74,7 @@ fn status(node: &Node, chain: &Chain) -> Output {
     Invocation::new(node, &chain.path, "STATUS", &no_pod, &chain.config(chain.plugins.len() - 1)).run()
 }
 
-/// What a pod's link is like.
+/// The state of a pod's link.
 fn link(node: &Node, pod: &Pod, name: &str) -> Value {
     node.json(&format!("ip -n {} -j -d address show {name}", pod.name))[0].clone()
 }

@@ -7,7 +7,7 @@ const RANGE: &str = "--dhcp-range=10.66.0.50,10.66.0.99,255.255.255.0,2m";
 const RANGE6: &str = "--dhcp-range=fd66::50,fd66::99,64,2m";
 /// A lease that is renewed after five seconds, the shortest that dnsmasq allows.
 const SOON: &str = "--dhcp-option=option:T1,5 --dhcp-option=option:T2,100";
-/// A lease that ends after eight seconds; dnsmasq itself believes in two minutes.
+/// A lease of eight seconds for the client. dnsmasq itself keeps it for two minutes.
 const SHORT: &str = "--dhcp-option-force=51,8";
 
 /// The bridge plugin with addresses from the server behind `lan0`.
@@ -61,7 +61,7 @@ fn address(result: &Value) -> String {
 }
 
 #[test]
-fn a_pod_gets_an_address_and_all_that_comes_with_it_and_gives_it_back() {
+fn a_pod_gets_an_address_with_its_options_and_releases_it() {
     let options = "--dhcp-option=3,10.66.0.1 --dhcp-option=6,10.66.0.53,10.66.0.54 --domain=pods.test \
                    --dhcp-option=119,one.test,two.test --dhcp-option=26,1400";
     let (node, mut server, _daemon, chain) = with_server(&format!("{RANGE} {options}"));
@@ -137,7 +137,7 @@ fn options_of_the_config_and_of_the_arguments_are_sent() {
 }
 
 #[test]
-fn a_daemon_that_is_started_again_goes_on_with_its_leases() {
+fn a_restarted_daemon_continues_with_its_leases() {
     let (node, mut server, daemon, chain) = with_server(&format!("{RANGE} {SOON}"));
     let pod = node.pod("blue");
     let result = chain.add(&node, &pod);
@@ -164,7 +164,7 @@ fn a_renewal_updates_the_pod() {
     let chain = chain(json!({"priority": 50}));
     let result = chain.add(&node, &pod);
     assert_eq!(routes(&node, &pod), ["default 10.66.0.1 50"]);
-    // A renewal that fell between the two servers would be repeated after a minute.
+    // A renewal while no server runs would be repeated only after a minute.
     daemon.stop();
     server.stop();
     let _server =
@@ -198,7 +198,7 @@ fn a_refused_renewal_leads_to_another_address() {
 }
 
 #[test]
-fn an_address_whose_time_is_over_is_taken_away_and_asked_for_again() {
+fn an_expired_address_is_removed_and_requested_again() {
     let (node, server, mut daemon, chain) =
         with_server(&format!("{RANGE} {SHORT} --dhcp-option=3,10.66.0.1"));
     let pod = node.pod("blue");
@@ -249,7 +249,7 @@ fn a_plugin_that_was_killed_leaves_no_lease() {
 }
 
 #[test]
-fn a_lease_that_is_given_back_while_the_daemon_is_away_is_given_back_when_it_comes() {
+fn a_release_while_the_daemon_is_down_is_done_when_it_starts() {
     let (node, mut server, daemon, chain) = with_server(RANGE);
     // The node is on the network too: without the pod's interface, the daemon can still release the lease from there.
     node.sh("ip address add 10.66.0.2/24 dev lan0");
@@ -342,7 +342,7 @@ fn ipv6_and_both_families() {
 }
 
 #[test]
-fn a_lease_that_was_lost_is_found_missing() {
+fn check_reports_a_missing_lease() {
     let (node, _server, daemon, chain) = with_server(RANGE);
     let pod = node.pod("blue");
     let result = chain.add(&node, &pod);
@@ -353,7 +353,7 @@ fn a_lease_that_was_lost_is_found_missing() {
     let _daemon = node.dhcp_daemon("");
     let (_, text) = chain.check(&node, &pod, &result).unwrap_err().error();
     assert!(text.contains("the DHCP lease of eth0 is not valid"), "{text}");
-    // The same client gets the same address, and so nothing changes in the pod.
+    // The same client gets the same address, so nothing changes in the pod.
     let repaired = node.output(&[&podwire(), "cni", "audit", "--fix", "--plugin-dir", &chain.path], &[]);
     assert_eq!(repaired.status, 0, "{}{}", repaired.stdout, repaired.stderr);
     chain.check(&node, &pod, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
@@ -398,7 +398,7 @@ fn status_reports_whether_the_daemon_runs() {
     assert_eq!(node.sh("ls /run/test"), "");
 }
 
-/// As systemd does it: the socket is there before the daemon, which gets it as descriptor 3.
+/// As with systemd: the socket exists before the daemon, which gets it as descriptor 3.
 const ACTIVATE: &str = "import os, socket, sys
 listener = socket.socket(socket.AF_UNIX)
 listener.bind('/run/test/activated.sock')

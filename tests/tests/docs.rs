@@ -1,4 +1,4 @@
-//! The documents are true: plugins accept the examples, links and commands exist, and the promises are those that the
+//! Checks of the documents: plugins accept the examples, links and commands exist, and the promises are those that the
 //! benchmark enforces.
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ impl Document {
         self.path.strip_prefix(project(".")).unwrap_or(&self.path).display().to_string()
     }
 
-    /// The blocks of code: their language, the number of their first line, what is in them.
+    /// The code blocks: their language, the number of their first line, and their lines.
     fn blocks(&self) -> Vec<(String, usize, String)> {
         let mut blocks: Vec<(String, usize, String)> = Vec::new();
         let mut inside = false;
@@ -47,7 +47,7 @@ impl Document {
         blocks
     }
 
-    /// The paragraphs outside of blocks.
+    /// The paragraphs outside of code blocks.
     fn paragraphs(&self) -> Vec<String> {
         let mut prose = String::new();
         let mut inside = false;
@@ -61,7 +61,7 @@ impl Document {
         prose.split("\n\n").map(String::from).collect()
     }
 
-    /// Pieces of code within sentences.
+    /// Inline code.
     fn quoted(&self) -> Vec<String> {
         let within = |paragraph: &String| -> Vec<String> {
             let words = paragraph.split('`').skip(1).step_by(2);
@@ -70,7 +70,7 @@ impl Document {
         self.paragraphs().iter().flat_map(within).collect()
     }
 
-    /// Where links lead to.
+    /// The targets of links.
     fn links(&self) -> Vec<String> {
         let code = |paragraph: &String| paragraph.split('`').step_by(2).collect::<Vec<_>>().join("code");
         let prose: Vec<String> = self.paragraphs().iter().map(code).collect();
@@ -78,7 +78,7 @@ impl Document {
         ends.filter_map(|rest| rest.split_once(')')).map(|(link, _)| link.to_string()).collect()
     }
 
-    /// The names by which links reach headings of this document.
+    /// The anchors of this document's headings.
     fn anchors(&self) -> BTreeSet<String> {
         let headings = self.text.lines().filter(|line| line.starts_with('#'));
         headings.map(|line| anchor(line.trim_start_matches('#').trim())).collect()
@@ -132,7 +132,7 @@ fn every_plugin_has_a_page_and_every_page_a_plugin() {
     assert_eq!(pages, wanted);
 }
 
-/// The configs of single plugins in a block of JSON, as STATUS gets them; none if it is something else.
+/// The configs of single plugins in a JSON block, as STATUS gets them; none if the block is something else.
 fn configs(block: &Value) -> Vec<Value> {
     let complete = |config: &Value| {
         let mut config = config.clone();
@@ -166,12 +166,12 @@ fn configs_in_the_documents_are_accepted() {
                 if !config["type"].as_str().is_some_and(can_serve) {
                     continue;
                 }
-                // An interface hangs on one that is there.
+                // The example needs an existing interface.
                 if let Some(master) = config["master"].as_str() {
                     node.sh(&format!("ip link show {master} || {{ ip link add {master} type veth && ip link set {master} up; }}"));
                 }
                 let output = Invocation::new(&node, &ours(), "STATUS", &no_pod, &config).run();
-                // A config may be good on another node: with a device that this one does not have.
+                // The config may be valid on another node, with a device that this one does not have.
                 let elsewhere =
                     config["type"] == "host-device" && output.status == 1 && output.error().0 == 50;
                 assert!(output.status == 0 || elsewhere, "{place}: {}{}", output.stdout, output.stderr);
@@ -289,7 +289,7 @@ fn commands(words: &[&str]) -> BTreeSet<String> {
     all
 }
 
-/// Every command that the documents show: of shell blocks and within sentences.
+/// The commands in the documents: in shell blocks and inline.
 fn shown(document: &Document) -> Vec<String> {
     let blocks = document.blocks();
     let shell = blocks.iter().filter(|(language, ..)| language == "sh").flat_map(|(.., text)| text.lines());

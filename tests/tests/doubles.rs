@@ -1,4 +1,4 @@
-//! The test aids: noop, which answers as its file says, and debug, which logs its calls.
+//! The test aids: noop, which responds as its file says, and debug, which logs its calls.
 
 use podwire_tests::{go_noop, ours, Chain, Invocation, Node, Output, Pod};
 use serde_json::{json, Value};
@@ -38,7 +38,7 @@ impl Scene {
     }
 }
 
-/// What a script may ask for.
+/// The keys of a script.
 fn scripts() -> Vec<Value> {
     vec![
         json!({"ReportResult": "PASSTHROUGH"}),
@@ -54,7 +54,7 @@ fn scripts() -> Vec<Value> {
 }
 
 #[test]
-fn noop_answers_as_its_file_says_and_records_the_call() {
+fn noop_responds_as_its_file_says_and_records_the_call() {
     let scene = Scene::new();
     let output = scene.call(
         &ours(),
@@ -79,7 +79,7 @@ fn noop_answers_as_the_reference_librarys_does() {
     let scene = Scene::new();
     for script in scripts() {
         for verb in ["ADD", "CHECK", "DEL", "GC", "STATUS"] {
-            // Without a result to pass on Go's crashes.
+            // Go's plugin crashes without a result to pass on.
             if matches!(verb, "GC" | "STATUS")
                 && ["PASSTHROUGH", "INJECT-DNS"].iter().any(|w| script["ReportResult"] == *w)
             {
@@ -89,7 +89,7 @@ fn noop_answers_as_the_reference_librarys_does() {
                 let output = scene.call(path, verb, &script);
                 let mut written = scene.script();
                 assert!(written["CmdArgs"]["StdinData"].as_str().is_some_and(|data| data.len() > 40));
-                // The bytes may be ordered otherwise; the folder is another.
+                // The order of keys and the directory may differ.
                 written["CmdArgs"]["StdinData"] = json!("");
                 written["CmdArgs"]["Path"] = json!("");
                 let stdout = serde_json::from_str(&output.stdout).unwrap_or(json!(output.stdout));

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use podwire_tests::{assert_same, ours, podwire, Chain, Invocation, Node, Output, Pod, GO};
 use serde_json::{json, Value};
 
-/// The machine's own configuration is left out, and so is every other service of its bus.
+/// A configuration without the machine's own files and without other services on the bus.
 const PRIVATE: &str = "for place in /etc/firewalld /var/log /usr/share/dbus-1/system-services; do
   mount -t tmpfs none $place; done; mkdir -p /run/dbus";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A program that runs on a node, and ends with the test, or when it is dropped.
+/// A program on a node. It ends with the test, or when this value is dropped.
 struct Daemon {
     keeper: Child,
-    /// Closed when it shall end.
+    /// Closing it ends the program.
     stdin: Option<ChildStdin>,
-    /// Its process.
+    /// The process of the program.
     pid: String,
 }
 
@@ -47,7 +47,7 @@ impl Drop for Daemon {
     }
 }
 
-/// A node with a D-Bus and, while it runs, firewalld. (They end in this order.)
+/// A node with a D-Bus and, while it runs, firewalld. (The fields are dropped in this order.)
 struct Guarded {
     firewalld: Option<Daemon>,
     bus: Option<Daemon>,
@@ -55,7 +55,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// Without firewalld at first.
+    /// The node, without firewalld.
     fn unguarded() -> Guarded {
         let node = Node::new();
         node.sh(PRIVATE);
@@ -74,7 +74,7 @@ impl Guarded {
     fn start(&mut self) {
         self.firewalld = Some(Daemon::start(&self.node, "firewalld --nofork --nopid"));
         self.wait_for(&owned("org.fedoraproject.FirewallD1"));
-        // It has its name before it answers.
+        // firewalld has its name on the bus before it responds.
         self.wait_for("firewall-cmd --state");
     }
 
@@ -91,7 +91,7 @@ impl Guarded {
         }
     }
 
-    /// What firewalld says that the zone is about, sorted.
+    /// The zone's sources according to firewalld, sorted.
     fn sources(&self, zone: &str) -> Vec<String> {
         let printed = self.node.sh(&format!("firewall-cmd --zone={zone} --list-sources"));
         let mut all: Vec<_> = printed.split_whitespace().map(String::from).collect();
@@ -99,7 +99,7 @@ impl Guarded {
         all
     }
 
-    /// What is in a set of our own table.
+    /// The elements of a set in Podwire's own table.
     fn set(&self, name: &str) -> Vec<Value> {
         let printed = self.node.try_sh(&format!("nft -j list set inet podwire_firewall {name}")).stdout;
         let set: Value = serde_json::from_slice(&printed).unwrap_or_default();
@@ -149,7 +149,7 @@ fn a_pod_is_in_the_zone_from_add_to_del() {
     assert_eq!(guarded.sources("trusted"), FIRST_POD);
     assert_eq!((guarded.set("pods4"), guarded.set("pods6")), (vec![], vec![]), "one backend is enough");
     chain.check(node, &pod, &result).expect("CHECK");
-    // An ADD that comes again, as after a crash of the runtime, finds the address where it belongs.
+    // A repeated ADD, as after a crash of the runtime, finds the address in its zone.
     Invocation::new(node, &ours(), "ADD", &pod, &chain.config(1)).prev(&result).run().result();
     assert_eq!(guarded.sources("trusted"), FIRST_POD);
     chain.del(node, &pod, Some(&result));
@@ -172,7 +172,7 @@ fn packets_of_a_pod_pass_firewalld_while_it_is_in_the_zone() {
 }
 
 #[test]
-fn check_misses_an_address_that_was_taken_from_the_zone() {
+fn check_reports_an_address_that_was_removed_from_the_zone() {
     let guarded = Guarded::new();
     let (node, chain) = (&guarded.node, with_firewalld());
     let pod = node.pod("a");
@@ -198,7 +198,7 @@ fn a_repair_puts_the_pod_into_the_zone_again() {
         node.output(&[&[&program, "cni"], words, &place].concat(), &[])
     };
     assert_eq!(tool(&["add"]).status, 0);
-    // firewalld forgets what is not in its permanent configuration, and what it did not make stays.
+    // firewalld removes what is not in its permanent configuration, and keeps rules of others.
     node.sh("firewall-cmd --reload && nft flush set inet podwire_firewall bridges");
     assert_eq!(guarded.sources("trusted"), NONE);
     let said = tool(&["check"]).stderr;
@@ -236,7 +236,7 @@ fn the_zone_is_the_one_that_the_config_names() {
     let result = chain.add(node, &pod);
     assert_eq!(guarded.sources("internal"), FIRST_POD);
     assert_eq!(guarded.sources("trusted"), NONE);
-    // A DEL for another zone leaves it alone.
+    // A DEL for another zone does not remove it.
     with_firewalld().del(node, &pod, Some(&result));
     assert_eq!(guarded.sources("internal"), FIRST_POD);
     chain.del(node, &pod, Some(&result));
@@ -257,7 +257,7 @@ fn a_config_without_backend_takes_firewalld_if_it_runs_and_our_own_rules_else() 
     assert_eq!(guarded.sources("trusted"), ["10.88.0.3/32", "fd88::3/128"]);
     assert_eq!(guarded.set("pods4").len(), 1, "only the pod from before");
     chain.check(&guarded.node, &after, &late).expect("CHECK");
-    // firewalld would not let this one's packets pass: it came when there was none.
+    // This pod was attached before firewalld ran, and firewalld would not let its packets pass.
     let (_, text) = chain.check(&guarded.node, &before, &early).expect_err("CHECK").error();
     let lost = |address: &str| format!("failed to find the address {address} in trusted zone");
     assert_eq!(text, format!("{}; {}", lost(FIRST_POD[0]), lost(FIRST_POD[1])));
@@ -281,7 +281,7 @@ fn without_a_bus_a_config_without_backend_takes_our_own_rules() {
 }
 
 #[test]
-fn del_succeeds_when_firewalld_or_the_whole_bus_has_gone() {
+fn del_succeeds_without_firewalld_and_without_the_bus() {
     let mut guarded = Guarded::new();
     let chain = with_firewalld();
     let pod = guarded.node.pod("a");
@@ -311,11 +311,11 @@ fn del_takes_the_pod_from_wherever_it_was() {
 }
 
 #[test]
-fn an_add_that_fails_half_way_leaves_nothing() {
+fn a_failed_add_leaves_nothing() {
     let guarded = Guarded::new();
     let (node, chain) = (&guarded.node, with_firewalld());
     let pod = node.pod("a");
-    // The administrator's own doing, which no ADD or DEL of another zone touches.
+    // The administrator's own source, which no ADD or DEL of another zone changes.
     node.sh("firewall-cmd --zone=work --add-source=fd88::2/128");
     let (code, text) = chain.try_add(node, &pod).expect_err("ADD").error();
     assert!(

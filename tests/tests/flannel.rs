@@ -1,5 +1,5 @@
-//! flannel: pods on the node's subnet of a flannel network, with all families. Podwire's plugin detaches pods of the Go
-//! plugin, and the other way round.
+//! flannel: pods in the node's subnet of a flannel network, with all families. Podwire's plugin detaches pods of the Go
+//! plugin, and the Go plugin those of Podwire's.
 
 use podwire_tests::{assert_same, go_flannel, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -10,12 +10,12 @@ const REST: &str = "FLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
 const ENV: &str = "/run/flannel/subnet.env";
 const SCRATCH: &str = "/var/lib/cni/flannel";
 
-/// The families that a network may have, and what flanneld writes of it.
+/// The families of a network, and the file that flanneld writes.
 fn families() -> [(&'static str, String); 3] {
     [("IPv4", format!("{V4}{REST}")), ("IPv6", format!("{V6}{REST}")), ("both", format!("{V4}{V6}{REST}"))]
 }
 
-/// A node on which flanneld has written this.
+/// A node with this file of flanneld.
 fn node(env: &str) -> Node {
     let node = Node::new();
     node.write(ENV, env);
@@ -26,12 +26,12 @@ fn both() -> Node {
     node(&families()[2].1)
 }
 
-/// A network of flannel's with a bridge, as Kubernetes' manifests have it.
+/// A flannel network with a bridge, as in Kubernetes' manifests.
 fn network(name: &str) -> Chain {
     Chain::new(&ours(), name, &[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})])
 }
 
-/// A node where a pod of that network has come and gone: what stays of it by design is there already.
+/// A node where a pod of that network was attached and detached, so that what stays by design exists.
 fn prepared() -> (Node, Chain) {
     let (node, chain) = (both(), network("cbr0"));
     let first = node.pod("first");
@@ -63,7 +63,7 @@ fn files(node: &Node) -> Vec<String> {
     node.sh(&format!("ls -A {SCRATCH} 2>/dev/null || true")).lines().map(String::from).collect()
 }
 
-/// Without host-local's index, which others do not tend and which is made anew after them.
+/// Without host-local's index: the Go plugin does not maintain it, and Podwire's creates it again.
 fn unindexed(state: &str) -> String {
     let lines = state.lines().filter(|line| !line.starts_with("/run/podwire/"));
     lines.map(|line| format!("{line}\n")).collect()
@@ -209,8 +209,8 @@ fn a_failed_add_leaves_nothing_and_keeps_other_attachments() {
     let mut again = chain.clone();
     again.plugins[0]["delegate"]["mtu"] = json!(1300);
     again.try_add(&node, &pod).unwrap_err();
-    assert_eq!(node.sh(&format!("cat {SCRATCH}/blue")), written, "the record of the living pod");
-    assert_same(&attached, &node.state(&pod), "the living pod");
+    assert_eq!(node.sh(&format!("cat {SCRATCH}/blue")), written, "the record of the attached pod");
+    assert_same(&attached, &node.state(&pod), "the attached pod");
     chain.check(&node, &pod, &result).unwrap();
 }
 
@@ -260,7 +260,7 @@ fn invalid_configs_fail_with_the_errors_of_the_go_plugin() {
 }
 
 #[test]
-fn check_asks_the_delegate_and_misses_a_lost_record() {
+fn check_runs_the_delegate_and_reports_a_missing_record() {
     let (node, chain) = prepared();
     let pod = node.pod("blue");
     let result = chain.add(&node, &pod);
@@ -287,7 +287,7 @@ fn gc_removes_only_invalid_attachments() {
         let gone = node.pod("gone");
         chain.add(&node, &gone);
         node.remove(&gone);
-        // What a Go plugin and one that was killed left.
+        // The records that a Go plugin and a killed plugin leave.
         let written = node.sh(&format!("sed 's/,\"podwire.ifname\":\"eth0\"//' {SCRATCH}/kept"));
         node.write(&format!("{SCRATCH}/of-go"), &written);
         node.sh(&format!("touch {SCRATCH}/.gone@eth0.new"));
@@ -326,7 +326,7 @@ fn status_asks_for_flanneld_and_then_the_delegate() {
     assert!(code == 50 && text.contains("10.244.1.1-10.244.1.2"), "{text}");
 }
 
-/// Which plugins attach and which detach.
+/// The plugins that attach, and those that detach.
 fn peers() -> Option<[(String, String); 2]> {
     let go = format!("{}:{GO}", go_flannel()?);
     Some([(go.clone(), ours()), (ours(), go)])

@@ -1,5 +1,5 @@
-//! The targets of the fuzzer (`make fuzz`) with deterministic mutations of the committed seeds: no nightly compiler, a
-//! few seconds.
+//! The fuzz targets (`make fuzz`) with deterministic mutations of the committed seeds. It needs no nightly compiler and
+//! takes a few seconds.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
@@ -8,7 +8,7 @@ use bodies::{mutation, TARGETS};
 use podwire_tests::{is_whole, project, seed};
 
 const MUTATIONS: u64 = 20_000;
-/// The gate covers this part of them, another one in each run.
+/// `make test` runs this many of them, others in each run.
 const PART: u64 = 2_000;
 
 fn mutations() -> std::ops::Range<u64> {
@@ -27,7 +27,7 @@ fn corpus(target: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).expect("a seed")).collect()
 }
 
-/// Runs a target, and writes an input that makes it fail to where `cargo fuzz run` finds it.
+/// Runs a target with an input. If it fails, writes the input to a file for `cargo fuzz run`.
 fn survives(target: &str, number: u64, input: &[u8]) {
     let (_, body) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target");
     if catch_unwind(AssertUnwindSafe(|| body(input))).is_err() {

@@ -1,5 +1,5 @@
-//! What container runtimes do that the specification does not say, or says differently. Each was observed with a real
-//! runtime: containerd (go-cni), CRI-O (ocicni), podman.
+//! Behaviour of container runtimes that the specification does not describe, or describes differently. Each was
+//! observed with a real runtime: containerd (go-cni), CRI-O (ocicni), podman.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -11,7 +11,8 @@ fn pool(subnet: &str) -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]})
 }
 
-/// A config of every type that makes an interface, where this kernel has its driver. `up0` and `spare0` are the node's.
+/// A config of every plugin type that creates an interface and whose driver this kernel has. `up0` and `spare0` are the
+/// node's.
 fn interfaces(node: &Node) -> Vec<Value> {
     node.sh("ip link add up0 type veth peer up1 && ip link set up0 up && ip link set up1 up");
     node.sh("ip link add spare0 type veth peer spare1 && ip link set spare1 up");
@@ -38,7 +39,7 @@ fn is_mac(text: &str) -> bool {
     parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && u8::from_str_radix(part, 16).is_ok())
 }
 
-/// containerd needs the interface and an address of it; podman reads the MAC of every interface in the pod.
+/// containerd requires an interface with an address; podman reads the MAC of every interface in the pod.
 #[test]
 fn every_result_has_the_interface_with_an_address_and_a_mac() {
     let node = Node::new();
@@ -103,24 +104,24 @@ fn lo_and_eth0_are_attached_by_two_processes_at_once() {
     }
 }
 
-/// What a STATUS could have changed: files with their times, links, addresses, routes, firewall.
+/// What STATUS could change: files with their times, links, addresses, routes, firewall.
 fn state(node: &Node) -> String {
     node.sh("find /run /var/lib -not -path '/run/test*' -printf '%p %y %s %T@\\n' | sort; ip addr; ip route show table all; nft list ruleset")
 }
 
-/// containerd 2.x asks at every status of kubelet's, CRI-O every few seconds.
+/// containerd 2.x calls STATUS whenever kubelet requests its status, CRI-O every few seconds.
 #[test]
 fn status_leaves_nothing_behind() {
     let node = Node::new();
-    // Link-local addresses come and settle by themselves.
+    // The kernel adds link-local addresses with a delay.
     node.sh("for when in all default; do echo 1 > /proc/sys/net/ipv6/conf/$when/disable_ipv6; done");
     let no_pod = Pod { name: String::new(), netns: String::new() };
     let configs = interfaces(&node);
     node.settle(&[]);
     let chained =
         ["portmap", "bandwidth", "firewall", "tuning", "sbr", "loopback"].map(|kind| json!({"type": kind}));
-    // Of a network that was never used, and of one that is in use.
-    let pod = node.pod("living");
+    // A network that was never used, and one that is in use.
+    let pod = node.pod("attached");
     for used in [false, true] {
         if used {
             network(&configs[0]).add(&node, &pod);
@@ -146,10 +147,10 @@ fn status_leaves_nothing_behind() {
     }
 }
 
-/// containerd: DEL at StopPodSandbox, and again at RemovePodSandbox with an empty namespace and no result; always with
-/// the config that is in the folder now.
+/// containerd sends DEL at StopPodSandbox, and again at RemovePodSandbox with an empty namespace and no result; always
+/// with the config that is in the directory at that time.
 #[test]
-fn del_comes_twice_without_a_namespace_and_with_another_config() {
+fn del_is_repeated_without_a_namespace_and_with_another_config() {
     let node = Node::new();
     for config in interfaces(&node) {
         let kind = config["type"].as_str().unwrap();
@@ -169,7 +170,7 @@ fn del_comes_twice_without_a_namespace_and_with_another_config() {
     }
 }
 
-/// go-cni writes CNI_ARGS from a map: in any order.
+/// go-cni writes CNI_ARGS from a map: in random order.
 #[test]
 fn arguments_come_in_any_order() {
     let node = Node::new();
@@ -195,7 +196,7 @@ fn arguments_come_in_any_order() {
     }
 }
 
-/// go-cni looks for these words in what a plugin says, and takes the pod for gone.
+/// go-cni searches a plugin's error for these texts, and then assumes that the pod does not exist.
 #[test]
 fn errors_have_the_texts_that_runtimes_look_for() {
     let node = Node::new();
@@ -204,7 +205,7 @@ fn errors_have_the_texts_that_runtimes_look_for() {
         let failed = network(&config).try_add(&node, &gone).unwrap_err();
         let (_, text) = failed.error();
         assert!(text.contains("no such file or directory"), "{}: {text}", config["type"]);
-        // A namespace that is gone is no error of DEL.
+        // For DEL a missing namespace is not an error.
         network(&config).del(&node, &gone, None);
     }
     let config = json!({"type": "bridge", "ipam": {"type": "nowhere"}});
@@ -217,7 +218,7 @@ fn every_type_that_makes_an_interface_is_in_the_table() {
     let node = Node::new();
     let tried: BTreeSet<String> =
         interfaces(&node).iter().map(|one| one["type"].as_str().unwrap().to_owned()).collect();
-    // These make none, or by another plugin.
+    // These plugins create no interface, or delegate it to another plugin.
     let others = [
         "bandwidth",
         "calico-ipam",

@@ -1,5 +1,5 @@
-//! `podwire install` on roots in a directory: what it installs, keeps and restores, and what is left when it is killed
-//! at any of its system calls.
+//! `podwire install` with root directories: what it installs, keeps and restores, and what is left when it is killed at
+//! any of its system calls.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{symlink, MetadataExt};
@@ -10,13 +10,13 @@ use podwire_tests::strace::{killed_at, operations, Traced};
 use podwire_tests::{podwire, types, Node, Output};
 use serde_json::Value;
 
-/// A machine's root in a folder, as an image has it.
+/// A machine's root directory, as in an image.
 struct Image<'n> {
     node: &'n Node,
     path: PathBuf,
 }
 
-/// Every file with what is in it, every link with where it leads to, every folder.
+/// All files with their content, all links with their targets, and all directories.
 type Tree = BTreeMap<String, Vec<u8>>;
 
 impl<'n> Image<'n> {
@@ -50,7 +50,7 @@ impl<'n> Image<'n> {
         Call { image: self, words: words.to_vec() }.behind(&[])
     }
 
-    /// Its answer as JSON; panics if it failed.
+    /// Its output as JSON; panics if it fails.
     fn install(&self, words: &[&str]) -> Value {
         self.run(&[words, &["--json"]].concat()).result()
     }
@@ -147,7 +147,7 @@ fn a_fresh_node_gets_every_plugin_and_a_network_and_gives_all_of_it_back() {
     let list: Value = serde_json::from_str(&image.read(LIST)).unwrap();
     assert_eq!((&list["cniVersion"], &list["name"]), (&"1.0.0".into(), &"podwire".into()));
     assert_eq!(list["plugins"][0]["type"], "bridge");
-    // A second time there is nothing to do, and nothing of it is forgotten.
+    // A second run changes nothing and keeps the record of the first one.
     assert!(image.install(&[])["steps"].as_array().unwrap().is_empty());
     image.install(&["--uninstall"]);
     image.assert_tree(&before, "after uninstall");
@@ -176,7 +176,7 @@ fn a_dry_run_shows_the_changes_and_makes_none() {
 }
 
 #[test]
-fn other_plugins_give_way_only_when_asked_and_come_back() {
+fn other_plugins_are_replaced_only_on_request_and_restored() {
     let node = Node::new();
     let image = Image::new(&node);
     image.write("/etc/containerd/config.toml", CONTAINERD);
@@ -190,7 +190,7 @@ fn other_plugins_give_way_only_when_asked_and_come_back() {
     let answer = image.install(&["--no-conflist", "--replace"]);
     assert_eq!(done(&answer, "replace"), ["/usr/lib/cni/bridge", "/usr/lib/cni/portmap"]);
     assert!(image.path("/usr/lib/cni/portmap").symlink_metadata().unwrap().is_file());
-    // An update does not take ours for theirs.
+    // An update does not treat Podwire's plugins as others'.
     image.install(&["--no-conflist", "--replace"]);
     image.install(&["--uninstall"]);
     image.assert_tree(&before, "after uninstall");
@@ -287,14 +287,14 @@ fn links_in_an_image_do_not_lead_out_of_it() {
     assert!(image.has("/plugins/of/the/image/bridge") && !Path::new("/plugins").exists());
 }
 
-/// A running plugin keeps its program file, and a runtime that watches only renames sees the network.
+/// A running plugin keeps its program file, and a runtime that watches only renames notices the network.
 #[test]
 fn a_running_plugin_is_not_disturbed() {
     let node = Node::new();
     let image = Image::new(&node);
     let plugin = image.path("/opt/cni/bin/bridge");
-    // By a process of its own: a file that this one writes is open in whatever another thread starts just then, and the
-    // kernel executes no file that someone has open for writing.
+    // A separate process starts the plugins: a file that this process has open for writing is inherited by any program
+    // that another thread starts at that moment, and the kernel does not execute a file that is open for writing.
     node.sh(&format!("mkdir -p $(dirname {0}) && cp /bin/sleep {0}", plugin.display()));
     let mut running = std::process::Command::new(&plugin).arg("60").spawn().unwrap();
     image.install(&["--no-conflist", "--replace"]);
@@ -303,7 +303,7 @@ fn a_running_plugin_is_not_disturbed() {
     running.wait().unwrap();
 }
 
-/// Wherever it is killed, uninstall brings back the node as it was, and install makes it as it should be.
+/// Wherever it is killed, `uninstall` restores the node, and `install` completes the installation.
 #[test]
 fn killed_at_any_system_call_it_can_be_repaired() {
     let node = Node::new();
@@ -333,7 +333,7 @@ fn killed_at_any_system_call_it_can_be_repaired() {
         image.install(&["--uninstall"]);
         image.assert_tree(&before, &format!("uninstall after install was killed at {operation}"));
     }
-    // The same for a second install, and for an uninstall that is killed.
+    // The same for a second install, and for a killed uninstall.
     for operation in all.iter().step_by(7) {
         let image = image();
         killed_at(&Call { image: &image, words: words.to_vec() }, operation);
@@ -355,8 +355,8 @@ fn killed_at_any_system_call_it_can_be_repaired() {
     }
 }
 
-/// containerd looks again when a name in the folder is written, renamed or removed, and not when one is created there.
-/// A name that ends like a config must never be made in any other way than by renaming another name of the same folder.
+/// containerd reads the directory when a name in it is written, renamed or removed, but not when one is created. So a
+/// name that ends like a config must only appear by renaming another name in the same directory.
 #[test]
 fn a_watcher_that_ignores_created_files_sees_the_network() {
     let node = Node::new();

@@ -1,5 +1,5 @@
 //! A plugin can be killed at any moment: by the kernel without memory, by an operator, by a runtime after a timeout.
-//! These tests kill it on entry to each system call that changes something. A DEL, or only a GC, must then leave
+//! These tests kill it on entry to each system call that changes something. A DEL, or a GC alone, must then leave
 //! nothing of the pod.
 
 use podwire_tests::strace::{self, Operation, Traced};
@@ -31,12 +31,12 @@ fn flannel() -> Value {
 }
 
 const SUBNET_FILE: &str = "/run/test/subnet.env";
-/// What flanneld would write.
+/// The file that flanneld writes.
 const SUBNET: &str =
     "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.0.1/16\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 
 fn host_device() -> Value {
-    json!({"type": "host-device", "device": "lent0", "ipam": {"type": "host-local", "ranges": [
+    json!({"type": "host-device", "device": "hostdev0", "ipam": {"type": "host-local", "ranges": [
         [{"subnet": "10.5.0.0/16"}], [{"subnet": "fd05::/64"}]]}})
 }
 
@@ -45,7 +45,7 @@ fn tap() -> Value {
         [{"subnet": "10.6.0.0/16"}], [{"subnet": "fd06::/64"}]]}})
 }
 
-/// What follows the bridge in the chain of five.
+/// The plugins after bridge in a chain of five.
 fn later() -> [Value; 4] {
     [
         json!({"type": "portmap", "capabilities": {"portMappings": true}, "runtimeConfig": {"portMappings": [
@@ -58,12 +58,12 @@ fn later() -> [Value; 4] {
     ]
 }
 
-/// A network on a node where one of its pods has come and gone, so that what stays by design is there.
+/// A network on a node where one of its pods was attached and detached, so that what stays by design exists.
 struct Scene {
     node: Node,
     chain: Chain,
     clean: String,
-    /// What is in a pod that is attached to nothing.
+    /// The state of a pod without attachments.
     empty: String,
 }
 
@@ -73,7 +73,7 @@ impl Scene {
         node.create_uplink();
         node.write(SUBNET_FILE, SUBNET);
         if plugins.iter().any(|config| config["type"] == "host-device") {
-            node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");
+            node.sh("ip link add hostdev0 type veth peer name hostdev1 && ip link set hostdev0 up");
         }
         let first = node.pod("first");
         let empty = node.inside(&first);
@@ -92,7 +92,7 @@ impl Scene {
         }
     }
 
-    /// ADD by the plugins before this one; what they made.
+    /// Runs ADD of the plugins before this one, and returns their result.
     fn add_before(&self, plugin: usize, pod: &Pod) -> Option<Value> {
         let before = Chain { plugins: self.chain.plugins[..plugin].to_vec(), ..self.chain.clone() };
         (plugin > 0).then(|| before.add(&self.node, pod))
@@ -112,7 +112,7 @@ impl Scene {
         })
     }
 
-    /// The operations of a plugin's DEL, when those behind it have run theirs.
+    /// The operations of a plugin's DEL, after the DEL of the plugins behind it.
     fn operations_of_del(&self, plugin: usize) -> Vec<Operation> {
         shortest(&format!("DEL of {}", self.chain.plugins[plugin]["type"]), || {
             let pod = self.node.pod("traced");
@@ -141,25 +141,25 @@ impl Scene {
     }
 }
 
-/// The gate kills a plugin at every n-th operation only.
+/// `make test` kills a plugin at every n-th operation only.
 const EVERY: usize = 12;
 
-/// The operations of the shortest of three runs; in the gate every n-th of them. A write to an IPv6 sysctl that finds
-/// the kernel's lock taken is restarted until the lock is free, up to a thousand times on a busy machine, and strace
-/// lists each attempt.
+/// The operations of the shortest of three runs; with `make test` every n-th of them. A write to an IPv6 sysctl that
+/// finds the kernel's lock taken is restarted until the lock is free, up to a thousand times on a busy machine, and
+/// strace lists each attempt.
 fn shortest(sweep: &str, trace: impl Fn() -> Vec<Operation>) -> Vec<Operation> {
     let all = (0..3).map(|_| trace()).min_by_key(Vec::len).unwrap_or_default();
     sample(sweep, all, EVERY)
 }
 
-/// What the runtime does after the death of a plugin.
+/// What the runtime does after a plugin was killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum After {
-    /// DEL, as libcni does it: an ADD that did not end has no result.
+    /// DEL as libcni sends it: an ADD that did not end has no result.
     Del,
-    /// DEL with what the plugins before made.
+    /// DEL with the result of the previous plugins.
     DelWithResult,
-    /// Nothing but, some day, a GC.
+    /// No DEL; only a later GC.
     Gc,
 }
 
@@ -167,7 +167,7 @@ enum After {
 fn kill_adds(plugins: &[Value], after: After) {
     let mut scene = Scene::of(plugins);
     if after == After::Gc {
-        // Without any pod, what is of all pods of a network goes too.
+        // Without any pod, GC also removes what all pods of a network share.
         scene.chain.gc(&scene.node, &[]);
         scene.clean = scene.node.leftovers();
     }
@@ -179,7 +179,7 @@ fn kill_adds(plugins: &[Value], after: After) {
             let prev = scene.add_before(plugin, &pod);
             let (killed, output) =
                 strace::killed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
-            // What waits for an event makes one call more or less.
+            // Waiting for an event can take one call more or less.
             survived += usize::from(!killed);
             let context = format!("after {after:?} of a pod whose {kind} died in {operation}");
             assert!(killed || output.status == 0, "{context}: {}{}", output.stdout, output.stderr);
@@ -203,7 +203,7 @@ fn assert_few(survived: usize, all: usize, who: &Value) {
     assert!(survived <= tolerated, "{who} survived {survived} of {all} operations");
 }
 
-/// Kills every plugin's DEL at each operation; the next DEL finishes the work.
+/// Kills every plugin's DEL at each operation. The next DEL completes it.
 fn kill_dels(plugins: &[Value]) {
     let scene = Scene::of(plugins);
     for (plugin, config) in plugins.iter().enumerate() {
@@ -215,7 +215,7 @@ fn kill_dels(plugins: &[Value]) {
             scene.del_behind(plugin, &pod, &result);
             let (killed, _) = strace::killed_at(&scene.call("DEL", plugin, &pod, Some(&result)), operation);
             survived += usize::from(!killed);
-            // Every other runtime has lost its record.
+            // In every other run the runtime has lost the result.
             scene.chain.del(&scene.node, &pod, Some(&result).filter(|_| n.is_multiple_of(2)));
             let context = format!("after a DEL by {kind} that died in {operation}");
             scene.assert_clean(Some(&pod), &context);
@@ -344,7 +344,7 @@ fn a_pod_of_five_plugins_whose_del_was_killed_is_gone_after_the_next() {
 #[test]
 fn a_pod_whose_deleting_child_was_killed_is_gone_after_the_next_del() {
     let scene = Scene::of(&[bridge()]);
-    // Calls that the child makes and its parent does not: before it sends the deletion, and after.
+    // Calls that only the child makes: before it sends the deletion, and after it.
     for (call, nth) in
         [("setsid", 1), ("close_range", 1), ("close_range", 2), ("membarrier", 1), ("membarrier", 2)]
     {
@@ -359,7 +359,7 @@ fn a_pod_whose_deleting_child_was_killed_is_gone_after_the_next_del() {
     }
 }
 
-/// On a node that has never seen a pod there is more to make, and so there are more moments to die in.
+/// The first pod of a node makes the plugins create more objects, so there are more operations to kill them at.
 #[test]
 fn the_first_pod_of_a_node_may_be_killed_too() {
     let without_bridge = |node: &Node| {
@@ -390,7 +390,7 @@ fn the_first_pod_of_a_node_may_be_killed_too() {
             &without_bridge(&node),
             &format!("after the first ADD of a node died in {operation}"),
         );
-        // And the node serves the next pod.
+        // The node can serve the next pod.
         let next = node.pod("next");
         let result = chain.add(&node, &next);
         chain.check(&node, &next, &result).unwrap_or_else(|failed| panic!("{operation}: {}", failed.stdout));
@@ -400,7 +400,8 @@ fn the_first_pod_of_a_node_may_be_killed_too() {
     assert_few(survived, operations.len(), &json!("the first ADD of a node"));
 }
 
-/// Instead of dying, each operation fails once. The ADD says so and takes back what it did, or needs it not.
+/// Each operation fails once, instead of a kill. ADD reports the failure and undoes its work, or does not need the
+/// operation.
 fn fail_adds(plugins: &[Value]) {
     let scene = Scene::of(plugins);
     for plugin in 0..plugins.len() {
@@ -411,8 +412,8 @@ fn fail_adds(plugins: &[Value]) {
             let before = scene.node.state(&pod);
             let output = strace::failed_at(&scene.call("ADD", plugin, &pod, prev.as_ref()), operation);
             let context = format!("after the failure of {operation}: {}{}", output.stdout, output.stderr);
-            // A run with one write less than the one before: then it is the result, or its end, that has failed on its
-            // way out.
+            // This run wrote one time less than the traced one: the failed write is the one of the result, or the last
+            // one of the process.
             let is_result = output.stderr.starts_with("write the result");
             if output.status != 0 && !is_result {
                 let (_, text) = output.error();
@@ -426,9 +427,9 @@ fn fail_adds(plugins: &[Value]) {
     }
 }
 
-/// The write of the result: no process is left to report a failure to, and the runtime sends DEL. The return
-/// from a pod's namespace (every second setns): a plugin that cannot return must not continue. And a lock:
-/// only its holder may remove its file, so the file is left to the next call or to GC.
+/// The write of the result: the plugin has no way to report a failure, and the runtime sends DEL. The return from a
+/// pod's namespace (every second setns): a plugin that cannot return must not continue. A lock: only its holder may
+/// remove its file, so the file is left to the next call or to GC.
 fn must_not_fail(operation: &Operation) -> bool {
     let goes_home = operation.call == "setns" && operation.nth.is_multiple_of(2);
     operation.line.starts_with("write(1,") || goes_home || operation.call == "flock"
@@ -474,7 +475,7 @@ fn a_failed_add_of_five_plugins_undoes_everything() {
     fail_adds(&five());
 }
 
-/// The hand tool as the runtime, all plugins in its own process.
+/// `podwire cni` as the runtime, with all plugins in its own process.
 struct Runtime<'a> {
     node: &'a Node,
     words: Vec<String>,

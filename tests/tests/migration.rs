@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 const STORE: &str = "/var/lib/podwire/ipam.db";
 const FOLDER: &str = "/var/lib/cni/networks/pods";
 
-/// Calls an address manager for a container, as a plugin of the network would.
+/// Calls an IPAM plugin for a container, as a plugin of the network would.
 fn call(node: &Node, manager: Value, verb: &str, container: &str) -> Output {
     let mut config = json!({
         "cniVersion": "1.0.0", "name": "pods", "datastore_type": "sqlite", "nodename": "node1", "ipam": manager,
@@ -39,7 +39,7 @@ fn holder(node: &Node, ip: &str) -> Value {
 }
 
 #[test]
-fn pods_of_host_local_keep_their_addresses_in_blocks_and_give_them_back() {
+fn pods_of_host_local_keep_their_addresses_in_blocks_and_release_them() {
     let node = Node::new();
     let pods = ["a", "b", "c"];
     let ips = pods.map(|pod| add(&node, host_local(), pod));
@@ -72,7 +72,7 @@ fn pods_of_host_local_keep_their_addresses_in_blocks_and_give_them_back() {
     assert_eq!(node.sh(&format!("ls -d {FOLDER} 2>/dev/null || echo gone")).trim(), "gone");
     assert_eq!(ipam(&node, upgrade)["addresses"], json!([]), "it may be done again");
 
-    // New pods get others, and old ones give theirs back, by the new config.
+    // With the new config, new pods get addresses of blocks, and existing pods release theirs.
     let ip = add(&node, blocks(), "new");
     assert!(!ips.contains(&ip), "{ip} was given twice");
     call(&node, blocks(), "DEL", "a").result();
@@ -86,10 +86,10 @@ fn pods_of_host_local_keep_their_addresses_in_blocks_and_give_them_back() {
 }
 
 #[test]
-fn an_address_that_cannot_be_entered_keeps_all_files() {
+fn an_address_that_cannot_be_imported_keeps_all_files() {
     let node = Node::new();
     let ips = ["one", "other"].map(|pod| add(&node, host_local(), pod));
-    // The pool holds none of them but the first.
+    // The pool holds only the first of them.
     node.sh(&format!("{} ipam pool small {}/32 --store {STORE}", podwire(), ips[0]));
     let said =
         node.sh(&format!("{} --json ipam upgrade pods --node node1 --store {STORE} || true", podwire()));

@@ -37,7 +37,7 @@ fn pool() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]})
 }
 
-/// Attaches two pods, sees that they talk, checks and detaches them: nothing is left.
+/// Attaches two pods, checks that they reach each other, runs CHECK, and detaches them: nothing is left.
 fn attach_and_detach(path: &str, main: Value) {
     let node = Node::new();
     let warm = Chain::new(path, "pods", &[main]);
@@ -139,7 +139,7 @@ fn leased(output: &podwire_tests::Output) -> Ipv4Addr {
 
 const MANY: usize = 64;
 
-/// Odd ones are Go's.
+/// The calls with odd numbers use Go's plugin.
 fn kind(n: usize) -> String {
     if n % 2 == 1 {
         GO.into()
@@ -181,14 +181,14 @@ fn both_kinds_of_host_local_share_a_pool_without_giving_an_address_twice() {
     assert_eq!(entries(&node), files, "and each has its file");
     // The pool has a hundred addresses and all were free: these are the first.
     assert_eq!(given.iter().max(), Some(&Ipv4Addr::new(10, 1, 0, 10 + MANY as u8 - 1)));
-    // Each is checked and given back by the other kind.
+    // Each address is checked and released by the other plugin.
     at_once(|n| assert_eq!(lease(&node, &kind(n + 1), "CHECK", &format!("c{n}")).status, 0));
     at_once(|n| assert_eq!(lease(&node, &kind(n + 1), "DEL", &format!("c{n}")).status, 0));
     assert_eq!(entries(&node), BTreeSet::new(), "none is lost");
 }
 
 #[test]
-fn addresses_come_and_go_by_both_kinds_at_the_same_time() {
+fn both_plugins_allocate_and_release_addresses_at_the_same_time() {
     let node = Node::new();
     let held = Mutex::new(HashSet::new());
     at_once(|n| {
@@ -229,14 +229,14 @@ fn a_pool_that_one_kind_has_exhausted_is_exhausted_for_the_other() {
             "{path}: {text}"
         );
     }
-    // What one gives back, the other gives out.
+    // An address that one plugin releases can be allocated by the other.
     lease(&node, GO, "DEL", "c7").result();
     let free = leased(&lease(&node, &ours(), "ADD", "late"));
     lease(&node, &ours(), "DEL", "late").result();
     assert_eq!(leased(&lease(&node, GO, "ADD", "later")), free);
 }
 
-/// What an administrator writes.
+/// The network list of an administrator.
 fn network(node: &Node, plugins: &Value) {
     let list = json!({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins});
     node.write("/run/test/net.d/10-pods.conflist", &list.to_string());
@@ -273,7 +273,7 @@ fn our_runtime_runs_gos_plugins_and_changes_to_ours_while_pods_run() {
             let _listens = node.listen(Some(&pod), "tcp/80");
             assert_eq!(node.ask(Some(&outside), "192.0.2.1", "tcp/8080"), "one 192.0.2.2", "{attached_by}");
         }
-        // (Go's portmap never passes its own CHECK with this iptables.)
+        // (CHECK of Go's portmap fails even for its own ADD with this iptables.)
         if detached_by == ours {
             runtime(&node, detached_by, "check", "one");
         }
@@ -286,8 +286,8 @@ fn our_runtime_runs_gos_plugins_and_changes_to_ours_while_pods_run() {
     }
 }
 
-/// A foreign IPAM plugin, as a script on the node. It records its DELs; the DEL of `dead` takes as long as the test
-/// wants.
+/// A foreign IPAM plugin, as a script on the node. It records its DELs; the DEL of `pod9` takes as long as the test
+/// needs.
 const FOREIGN: &str = r#"#!/bin/sh
 cat >/dev/null
 case $CNI_COMMAND in
@@ -305,18 +305,18 @@ fn foreign(node: &Node) -> Chain {
     Chain { version: "1.1.0".into(), ..chain }
 }
 
-/// A plugin's GC may take a while before it looks for objects that have no ledger file.
+/// GC of a plugin may take a long time before it searches for objects without a ledger file.
 #[test]
-fn who_comes_while_gc_is_at_work_is_left_alone() {
+fn a_pod_that_is_attached_while_gc_runs_is_not_affected() {
     let node = Node::new();
-    let (chain, dead, new) = (foreign(&node), node.pod("pod9"), node.pod("pod2"));
-    chain.add(&node, &dead);
+    let (chain, orphan, new) = (foreign(&node), node.pod("pod9"), node.pod("pod2"));
+    chain.add(&node, &orphan);
     std::thread::scope(|scope| {
-        let sweep = scope.spawn(|| chain.gc(&node, &[]));
+        let gc = scope.spawn(|| chain.gc(&node, &[]));
         node.sh("timeout 60 sh -c 'until [ -e /run/test/waits ]; do sleep 0.05; done'");
         let result = chain.add(&node, &new);
         node.sh("touch /run/test/goes-on");
-        sweep.join().expect("GC");
+        gc.join().expect("GC");
         assert!(!node.can("ip -n pod9 link show eth0"));
         chain.check(&node, &new, &result).unwrap_or_else(|said| panic!("{}", said.stdout));
         chain.del(&node, &new, Some(&result));
@@ -324,18 +324,18 @@ fn who_comes_while_gc_is_at_work_is_left_alone() {
 }
 
 #[test]
-fn an_address_that_cannot_be_read_is_given_back() {
+fn an_address_that_cannot_be_parsed_is_released() {
     let node = Node::new();
     let (chain, pod) = (foreign(&node), node.pod("pod.none"));
-    let said = chain.try_add(&node, &pod).expect_err("that is no address");
+    let said = chain.try_add(&node, &pod).expect_err("an invalid address");
     assert!(said.stdout.contains("read the result of plugin foreign"), "{}", said.stdout);
     assert_eq!(node.sh("cat /run/test/deleted").trim(), "pod.none");
 }
 
-/// An IPAM plugin that gives a container the same address again would give it to others, if the second ADD took it
-/// back.
+/// An IPAM plugin may assign the same address to a container again. If the second ADD released it while undoing, other
+/// containers would get it.
 #[test]
-fn a_second_add_of_a_running_pod_does_not_give_its_address_away() {
+fn a_second_add_of_a_running_pod_does_not_release_its_address() {
     let node = Node::new();
     let (bridge, pod) = (foreign(&node), node.pod("pod5"));
     let with_gateway = FOREIGN.replace("/24\\\"}", "/24\\\", \\\"gateway\\\": \\\"10.1.0.1\\\"}");
@@ -379,7 +379,7 @@ fn an_add_that_fails_leaves_nothing_though_a_record_says_that_the_pod_is_attache
     node.sh("ip -n one link show eth0 && exit 1; ip netns delete one");
     assert_same(&before, &node.leftovers(), "after the ADD that failed");
 
-    // Of one that runs elsewhere nothing is touched.
+    // A foreign container's objects are not changed.
     node.pod("elsewhere");
     let line = line.replace("pods one --container one --publish 8080:80", "pods elsewhere --container other");
     let refused = node.output(&line.split(' ').collect::<Vec<_>>(), &[]);

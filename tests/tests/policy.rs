@@ -292,7 +292,7 @@ fn errors_of_invalid_files_name_the_file_and_the_problem() {
     }
 }
 
-/// The blocks of YAML in a document.
+/// The YAML code blocks of a document.
 fn blocks(document: &str) -> Vec<String> {
     let text = std::fs::read_to_string(project(document)).unwrap();
     text.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).map(String::from).collect()

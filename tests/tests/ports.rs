@@ -1,6 +1,6 @@
 //! Host ports of a container with several interfaces. podman publishes a container's ports on each of its networks, so
-//! the same container requests its port again; that is no conflict. And host ports without a route to the pod, without
-//! the runtime's record, and after the last pod.
+//! the same container requests its port again, which is not a conflict. Also host ports without a route to the pod,
+//! without the runtime's record, and after the last pod.
 
 use podwire_tests::{assert_same, ours, podwire, Chain, Node, Output};
 use serde_json::{json, Value};
@@ -39,7 +39,7 @@ fn must(node: &Node, line: &str) {
 const ONE: &str = "add one web --container web --publish 8080:80";
 const TWO: &str = "add two web --container web --ifname eth1 --publish 8080:80";
 
-/// The port leads into the container: to its address on this network.
+/// The port maps to the container's address on this network.
 #[track_caller]
 fn leads_to(node: &Node, network: &str) {
     let maps = node.sh("nft list map inet podwire_ports ports4");
@@ -87,14 +87,14 @@ fn a_port_that_two_interfaces_of_a_container_want_leads_to_the_first_and_then_to
     must(&node, TWO);
     leads_to(&node, "one");
 
-    // Rules that were flushed come back, each once.
+    // Flushed rules are restored, each once.
     node.sh("nft flush ruleset");
     assert_eq!(node.output(&[&podwire(), "cni", "reload"], &[]).status, 0);
     assert_eq!(run(&node, "audit --fix").status, 0);
     let maps = node.sh("nft list map inet podwire_ports ports4");
     assert_eq!(maps.matches("8080").count(), 1, "{maps}");
 
-    // A container that ends with both, and its namespace is gone.
+    // A container that is detached from both networks after its namespace was deleted.
     must(&node, "del two web --container web --ifname eth1");
     must(&node, "del one web --container web");
     assert_same(&before, &node.leftovers(), "after both");
@@ -116,7 +116,7 @@ fn a_container_that_vanished_with_all_its_interfaces_leaves_no_note() {
 
 const PORT: &str = "nft list map inet podwire_ports ports4";
 
-/// A network with a port of the node, on a bridge with these keys.
+/// A network with a host port, on a bridge with these keys.
 fn mapped(keys: Value) -> Chain {
     let mut bridge =
         json!({"type": "bridge", "bridge": "br1", "ipam": {"type": "host-local", "subnet": "10.1.0.0/24"}});
@@ -127,7 +127,7 @@ fn mapped(keys: Value) -> Chain {
 }
 
 #[test]
-fn a_port_is_mapped_to_a_pod_that_the_node_has_no_way_to() {
+fn a_port_is_mapped_to_a_pod_without_a_route_from_the_node() {
     let (node, chain) = (Node::new(), mapped(json!({})));
     let pod = node.pod("web");
     assert!(!node.can("ip route get 10.1.0.2"));
@@ -157,7 +157,7 @@ fn a_del_without_the_ports_or_the_addresses_of_the_add_frees_them_all_the_same()
     result["ips"] = json!([]);
     chain.del(&node, &pod, Some(&result));
     assert!(!node.sh(PORT).contains("8080"));
-    // Nor with a part of them.
+    // The same if the config of DEL has only one of the ports.
     let (one, other) =
         (json!({"hostPort": 8080, "containerPort": 80}), json!({"hostPort": 8081, "containerPort": 81}));
     let result = forgetful(json!([one, other])).add(&node, &pod);
@@ -166,8 +166,8 @@ fn a_del_without_the_ports_or_the_addresses_of_the_add_frees_them_all_the_same()
     assert!(!node.sh(PORT).contains("808"), "{}", node.sh(PORT));
 }
 
-/// A routed pod is alone in its network. A set and a chain for each such network would never go, and cost every
-/// connection.
+/// A routed pod is alone in its network. A set and a chain for each such network would never be removed, and every
+/// connection would pass them.
 #[test]
 fn pods_that_are_alone_in_their_networks_have_their_rules_in_common() {
     let node = Node::new();
@@ -213,7 +213,7 @@ fn pods_that_are_alone_in_their_networks_have_their_rules_in_common() {
     assert!(!node.sh("nft list ruleset").contains("comment \"net/"), "{}", node.sh("nft list ruleset"));
 }
 
-/// The device that led to the pod is open for the loopback's addresses from then on.
+/// The device to the pod accepts packets from loopback addresses from then on.
 #[test]
 fn the_loopback_guard_stays_while_a_port_is_open() {
     let node = node();

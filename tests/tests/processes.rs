@@ -50,7 +50,7 @@ fn our_runtime_starts_nothing_but_the_plugins_of_a_foreign_chain() {
     let node = node();
     let direct = |verb: &str| -> Vec<String> {
         let all = executed(&node, verb, GO);
-        // What Go's plugins start themselves (iptables, the IPAM plugin) is theirs.
+        // The programs that Go's plugins execute (iptables, the IPAM plugin) are not listed.
         all.into_iter().filter(|file| !file.contains("tables") && !file.ends_with("host-local")).collect()
     };
     let plugin = |kind: &str| format!("{GO}/{kind}");
@@ -71,7 +71,7 @@ fn the_plugins_program_is_as_small_as_promised() {
     assert!(specification.contains("3 MiB"), "SPECIFICATION.md has the promise");
 }
 
-/// What `readelf` says of a program: its header, its segments and its dynamic section.
+/// The output of `readelf`: the program's header, its segments and its dynamic section.
 fn elf(program: &str) -> String {
     let flags = ["--file-header", "--program-headers", "--dynamic", "--wide"];
     let output = Command::new("readelf").args(flags).arg(project(program)).output().expect("readelf");

@@ -46,9 +46,9 @@ fn mtu_advmss_priority_and_table_of_a_route_reach_the_kernel() {
     }
 }
 
-/// The one without a gateway gets the bridge's, and is the default route that `isDefaultGateway` asks for.
+/// The route without a gateway gets the bridge's, and is the default route that `isDefaultGateway` adds.
 #[test]
-fn a_default_route_that_is_asked_for_in_two_ways_is_one() {
+fn a_default_route_that_is_configured_twice_is_added_once() {
     let node = Node::new();
     let pod = node.pod("pod");
     let plugin = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipam": {"type": "host-local",
@@ -68,11 +68,11 @@ fn a_default_route_that_is_asked_for_in_two_ways_is_one() {
     chain.del(&node, &pod, Some(&result));
 }
 
-/// Of several networks with a route to the same destination, the one that the pod came to last has its packets.
+/// When several networks have a route to the same destination, the network that was attached last is used.
 #[test]
 fn a_pod_in_two_networks_leaves_by_the_same_one_as_with_go() {
     for kind in ["bridge", "ptp"] {
-        let ways = [GO, &ours()].map(|path| {
+        let routes = [GO, &ours()].map(|path| {
             let node = Node::new();
             let pod = node.pod("pod");
             for n in [1, 2] {
@@ -86,11 +86,11 @@ fn a_pod_in_two_networks_leaves_by_the_same_one_as_with_go() {
                     .result();
             }
             ["203.0.113.1", "192.168.1.1"].map(|to| {
-                let way = &node.json(&format!("ip -n pod -j route get {to}"))[0];
-                (way["dev"].clone(), way["gateway"].clone())
+                let route = &node.json(&format!("ip -n pod -j route get {to}"))[0];
+                (route["dev"].clone(), route["gateway"].clone())
             })
         });
-        assert_eq!(ways[0], ways[1], "{kind}");
-        assert_eq!(ways[0][0].0, "eth2", "{kind}");
+        assert_eq!(routes[0], routes[1], "{kind}");
+        assert_eq!(routes[0][0].0, "eth2", "{kind}");
     }
 }

@@ -1,4 +1,4 @@
-//! Pods on veth pairs with addresses of blocks: from the block allocator of the node, and without it.
+//! Pods of calico and calico-ipam: with the block allocator of the node, and without it.
 
 use std::time::{Duration, Instant};
 
@@ -36,11 +36,11 @@ fn serve(node: &Node) -> Process {
     process
 }
 
-fn eventually(node: &Node, what: &str, is_so: impl Fn(&Node) -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is_so(node) {
+fn eventually(node: &Node, what: &str, is_reached: impl Fn(&Node) -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !is_reached(node) {
         assert!(
-            Instant::now() < until,
+            Instant::now() < end,
             "{what}: {}",
             node.sh(&format!("{} ipam show --blocks --store {STORE}", podwire()))
         );
@@ -48,20 +48,21 @@ fn eventually(node: &Node, what: &str, is_so: impl Fn(&Node) -> bool) {
     }
 }
 
-/// Who has an address in the store, if anybody.
+/// The handle that holds an address in the store.
 fn holder(node: &Node, ip: &str) -> Option<String> {
-    let said = node.json(&format!("{} --json ipam show --ip {ip} --store {STORE}", podwire()));
-    said["handle"].as_str().map(str::to_owned)
+    let shown = node.json(&format!("{} --json ipam show --ip {ip} --store {STORE}", podwire()));
+    shown["handle"].as_str().map(str::to_owned)
 }
 
 /// The number of addresses that are assigned or in the warm pool.
 fn in_use(node: &Node) -> u64 {
-    let said = node.json(&format!("{} --json ipam show --store {STORE}", podwire()));
+    let shown = node.json(&format!("{} --json ipam show --store {STORE}", podwire()));
     let number = |pool: &Value| pool["inUse"].as_str().and_then(|text| text.parse::<u64>().ok());
-    said["pools"].as_array().expect("pools").iter().filter_map(number).sum()
+    shown["pools"].as_array().expect("pools").iter().filter_map(number).sum()
 }
 
-fn notes(node: &Node) -> usize {
+/// The number of pending releases of the node.
+fn pending_releases(node: &Node) -> usize {
     node.sh(&format!("ls {RELEASED} 2>/dev/null | wc -l")).trim().parse().expect("a number")
 }
 
@@ -76,8 +77,8 @@ fn ping(node: &Node, pod: &Pod, target: &str) {
     node.sh(&format!("ip netns exec {} ping -c 1 -W 5 {target}", pod.name));
 }
 
-/// Both are attached, reach each other and the node, and are what Calico would make of them.
-fn live_and_leave(node: &Node) {
+/// Attaches two pods, checks that they reach each other and the node and look as with Calico, and detaches them.
+fn attach_and_detach(node: &Node) {
     let (one, other) = (node.pod("one"), node.pod("other"));
     let chain = network();
     let (first, second) = (chain.add(node, &one), chain.add(node, &other));
@@ -96,14 +97,14 @@ fn live_and_leave(node: &Node) {
         routes.contains("default via 169.254.1.1 dev eth0") && routes.contains("169.254.1.1 dev eth0"),
         "{routes}"
     );
-    chain.check(node, &one, &first).expect("all is as it was made");
+    chain.check(node, &one, &first).expect("CHECK passes");
     chain.del(node, &one, Some(&first));
     chain.del(node, &other, Some(&second));
     let addresses = [address(&first, false), address(&first, true), address(&second, false)];
-    eventually(node, "nothing is held", |node| {
-        addresses.iter().all(|ip| holder(node, ip).is_none()) && notes(node) == 0
+    eventually(node, "the addresses are released", |node| {
+        addresses.iter().all(|ip| holder(node, ip).is_none()) && pending_releases(node) == 0
     });
-    eventually(node, "others know that both are gone", |node| {
+    eventually(node, "both endpoints are withdrawn", |node| {
         !node.can(&format!("ls {ENDPOINTS}/leases {ENDPOINTS}/released 2>/dev/null | grep -q json"))
     });
     assert!(!node.can("ip link show calione || ip route | grep -q cali"));
@@ -112,13 +113,13 @@ fn live_and_leave(node: &Node) {
 #[test]
 fn pods_get_addresses_of_the_warm_pool() {
     let node = node();
-    let _steward = serve(&node);
-    live_and_leave(&node);
+    let _allocator = serve(&node);
+    attach_and_detach(&node);
 }
 
 #[test]
 fn without_an_agent_pods_get_addresses_from_the_datastore() {
-    live_and_leave(&node());
+    attach_and_detach(&node());
 }
 
 #[test]
@@ -130,23 +131,23 @@ fn a_del_without_agent_and_store_succeeds_and_is_completed_later() {
     let result = chain.add(&node, &pod);
     let ip = address(&result, false);
     let has_it = |node: &Node| holder(node, &ip).as_deref() == Some("k8s-pod-network.one");
-    eventually(&node, "the store knows", has_it);
-    // Killed, so that its socket stays: an agent that is being restarted.
+    eventually(&node, "the store has the lease", has_it);
+    // A killed allocator leaves its socket, as an agent does while it restarts.
     node.sh(&format!("kill -9 {}", allocator.id()));
     allocator.wait();
     let (code, text) = chain.try_add(&node, &node.pod("late")).unwrap_err().error();
     assert_eq!(code, 11, "{text}");
     chain.del(&node, &pod, Some(&result));
-    assert_eq!(notes(&node), 1);
+    assert_eq!(pending_releases(&node), 1);
     assert!(has_it(&node));
-    let _steward = serve(&node);
-    eventually(&node, "it is carried out", |node| !has_it(node) && notes(node) == 0);
+    let _allocator = serve(&node);
+    eventually(&node, "the pending release is done", |node| !has_it(node) && pending_releases(node) == 0);
 }
 
 #[test]
-fn a_sandbox_that_is_deleted_after_its_successor_came_takes_nothing_from_it() {
+fn a_late_del_of_an_old_sandbox_does_not_affect_the_new_sandbox_of_the_pod() {
     let node = node();
-    let _steward = serve(&node);
+    let _allocator = serve(&node);
     let (old, new) = (node.pod("old"), node.pod("new"));
     let config = network().config(0);
     let call = |verb: &str, pod: &Pod| {
@@ -164,32 +165,34 @@ fn a_sandbox_that_is_deleted_after_its_successor_came_takes_nothing_from_it() {
     assert!(!node.can("ip link show calic440f455693"));
 }
 
-/// Whether an endpoint that is noted on the node has a profile.
+/// Whether an endpoint in the node's lease directory has a profile.
 fn has_profile(node: &Node, name: &str) -> bool {
     node.can(&format!("grep -h -A3 profiles {ENDPOINTS}/leases/*.json | grep -q '\"{name}\"'"))
 }
 
-/// A second network on the interface of a container: Calico adds its profile to the endpoint, and the addresses stay.
+/// Adds and removes a second network on the interface of a container. As with Calico, the endpoint gets the second
+/// network's profile, and the addresses stay.
 fn join_and_leave(node: &Node, is_served: bool) {
     let (one, other) = (node.pod("one"), node.pod("other"));
     let (first, second) = (network(), Chain { name: "second".into(), ..network() });
-    let made = first.add(node, &one);
+    let added = first.add(node, &one);
     let joined = second.add(node, &one);
-    assert_eq!((&joined["ips"], &joined["interfaces"]), (&made["ips"], &made["interfaces"]));
-    second.check(node, &one, &joined).expect("it is as its result says");
+    assert_eq!((&joined["ips"], &joined["interfaces"]), (&added["ips"], &added["interfaces"]));
+    second.check(node, &one, &joined).expect("CHECK passes");
     assert!(!is_served || has_profile(node, "second"));
     second.del(node, &one, Some(&joined));
     assert!(!has_profile(node, "second"));
-    first.check(node, &one, &made).expect("nothing was taken from it");
+    first.check(node, &one, &added).expect("CHECK of the first network still passes");
     let peer = first.add(node, &other);
-    ping(node, &other, &address(&made, false));
-    // Again, and the container goes with both.
+    ping(node, &other, &address(&added, false));
+    // Join again, and detach the first network before the second.
     second.add(node, &one);
-    first.del(node, &one, Some(&made));
+    first.del(node, &one, Some(&added));
     second.del(node, &one, None);
     first.del(node, &other, Some(&peer));
-    eventually(node, "nothing is held", |node| {
-        [&made, &peer].iter().all(|one| holder(node, &address(one, false)).is_none()) && notes(node) == 0
+    eventually(node, "the addresses are released", |node| {
+        [&added, &peer].iter().all(|one| holder(node, &address(one, false)).is_none())
+            && pending_releases(node) == 0
     });
     assert!(!node.can("ip -o link | grep ': cali'"));
 }
@@ -197,7 +200,7 @@ fn join_and_leave(node: &Node, is_served: bool) {
 #[test]
 fn a_second_network_joins_the_first() {
     let node = node();
-    let _steward = serve(&node);
+    let _allocator = serve(&node);
     join_and_leave(&node, true);
 }
 
@@ -209,7 +212,7 @@ fn without_an_agent_a_secondary_network_joins_the_first() {
 #[test]
 fn containers_with_the_same_id_prefix_have_separate_veth_pairs() {
     let node = node();
-    let _steward = serve(&node);
+    let _allocator = serve(&node);
     let (one, other) = (node.pod("container-one"), node.pod("container-other"));
     let chain = network();
     let (first, second) = (chain.add(&node, &one), chain.add(&node, &other));
@@ -217,7 +220,7 @@ fn containers_with_the_same_id_prefix_have_separate_veth_pairs() {
     assert_ne!(second["interfaces"][0]["name"], "calicontainer-o");
     ping(&node, &one, &address(&second, false));
     chain.del(&node, &one, Some(&first));
-    chain.check(&node, &other, &second).expect("nothing was taken from it");
+    chain.check(&node, &other, &second).expect("CHECK of the other container still passes");
     node.sh(&format!("ping -c 1 -W 5 {}", address(&second, true)));
     chain.del(&node, &other, Some(&second));
     assert!(!node.can("ip -o link | grep ': cali'"));

@@ -1,17 +1,17 @@
-//! A node changes its plugins while pods run: the other plugins find an attachment intact, and detach it without
-//! leftovers.
+//! The plugins of a node are replaced while pods run: the other plugins find an attachment intact, and detach it
+//! without leftovers.
 
 use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
 
 const BRIDGE: &str = "br0";
 
-/// Everything that makes something on the node: a bridge with masquerade, a port, limits, firewall, sysctls.
+/// A chain with all kinds of objects on the node: a bridge with masquerading, a port, limits, firewall, sysctls.
 fn everything(path: &str, port: u16) -> Chain {
     let pool =
         json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
     let ports = json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]);
-    // Rates that no rounding makes even.
+    // Rates that need exact rounding.
     let limits = json!({"ingressRate": 123_456_789, "ingressBurst": 1_234_567, "egressRate": 1_234_567_890, "egressBurst": 12_345_678});
     Chain::new(
         path,
@@ -26,8 +26,8 @@ fn everything(path: &str, port: u16) -> Chain {
     )
 }
 
-/// A node with a neighbour, where everything was once: the Go plugins' chains of iptables and ours of nftables
-/// stay when the last pod goes, and are empty.
+/// A node with a neighbour, after a first pod with both kinds of plugins: the empty iptables chains of Go's and
+/// nftables chains of Podwire's stay after the last pod.
 fn used_node() -> (Node, Pod) {
     let node = Node::new();
     let outside = node.neighbour("outside", "192.0.2", "2001:db8:a");
@@ -41,14 +41,14 @@ fn used_node() -> (Node, Pod) {
     (node, outside)
 }
 
-/// As the runtime sees a pod whose namespace is gone.
+/// The pod as a runtime passes it after its namespace was deleted.
 fn gone(node: &Node, pod: &Pod) -> Pod {
     node.remove(pod);
     Pod { netns: String::new(), ..pod.clone() }
 }
 
-/// DEL by the Go plugins, of a pod that ours attached. Their bridge complains of a chain of iptables that it never
-/// made, after everything else is done; the runtime asks again, and then it finds nothing to do.
+/// DEL by the Go plugins, of a pod that Podwire's attached. After everything else is done, Go's bridge reports a
+/// missing iptables chain. The runtime repeats the DEL, which then succeeds.
 fn detach_by_go(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
     for n in (0..chain.plugins.len()).rev() {
         let del = || Invocation::new(node, GO, "DEL", pod, &chain.config(n)).prev(result).run();
@@ -66,7 +66,7 @@ fn detach_by_go(node: &Node, pod: &Pod, chain: &Chain, result: &Value) {
     }
 }
 
-/// No chain of iptables has the name of a container's, and no rule an address of the pods'.
+/// No iptables chain has a container's name, and no rule has an address of the pods.
 fn assert_no_rules(node: &Node) {
     let saved = node.sh("iptables-save; ip6tables-save");
     for line in saved.lines().filter(|line| line.starts_with(':') || line.starts_with("-A")) {
@@ -91,7 +91,7 @@ fn assert_served(node: &Node, outside: &Pod, pod: &Pod, port: u16) {
     assert_eq!(node.ask(Some(outside), "2001:db8:a::1", &port), format!("{} 2001:db8:a::2", pod.name));
 }
 
-/// The random name of Go's veth is in no record: the kernel deletes it with the namespace, later.
+/// Go's random veth name is in no record: the kernel deletes the pair with the namespace, with a delay.
 #[track_caller]
 fn assert_soon(before: &str, now: impl Fn() -> String, what: &str) {
     for _ in 0..200 {
@@ -117,7 +117,7 @@ fn ours_finds_pods_of_go_as_they_should_be_and_removes_them() {
     everything(&ours(), 8081).del(&node, &one, Some(&result));
     assert!(!node.can("ip -n one link show eth0"), "its interface is gone");
     assert!(node.is_silent(Some(&outside), "192.0.2.1", "tcp/8081"));
-    // The pod beside it does not notice.
+    // The other pod is not affected.
     everything(&ours(), 8082)
         .check(&node, &other, &of_other)
         .unwrap_or_else(|failed| panic!("{}", failed.stdout));
@@ -143,7 +143,7 @@ fn ours_removes_pods_of_go_whose_namespace_is_gone() {
 fn ours_removes_a_pod_of_go_whose_record_was_lost() {
     let (node, _) = used_node();
     let before = node.leftovers();
-    // Rules of Go's firewall name no pod, only its addresses: without a record they cannot be found.
+    // Rules of Go's firewall have only the pod's addresses: without a record they cannot be found.
     let without_firewall = |path: &str| {
         let mut chain = everything(path, 8081);
         chain.plugins.retain(|plugin| plugin["type"] != "firewall");
@@ -282,25 +282,25 @@ fn the_next_pod_with_an_address_takes_over_what_go_left() {
 fn our_gc_removes_what_go_left_and_keeps_attached_pods() {
     let (node, outside) = used_node();
     let before = node.leftovers();
-    let (dead, living) = (node.pod("dead"), node.pod("living"));
-    let of_dead = everything(GO, 8081).add(&node, &dead);
-    let result = everything(GO, 8082).add(&node, &living);
-    node.remove(&dead);
-    everything(&ours(), 8082).gc(&node, &[("living", "eth0")]);
+    let (removed, kept) = (node.pod("removed"), node.pod("kept"));
+    let removed_result = everything(GO, 8081).add(&node, &removed);
+    let kept_result = everything(GO, 8082).add(&node, &kept);
+    node.remove(&removed);
+    everything(&ours(), 8082).gc(&node, &[("kept", "eth0")]);
     assert!(node.is_silent(Some(&outside), "192.0.2.1", "tcp/8081"));
-    assert_served(&node, &outside, &living, 8082);
+    assert_served(&node, &outside, &kept, 8082);
     everything(&ours(), 8082)
-        .check(&node, &living, &result)
+        .check(&node, &kept, &kept_result)
         .unwrap_or_else(|failed| panic!("{}", failed.stdout));
-    everything(&ours(), 8082).del(&node, &living, Some(&result));
-    // What Go's firewall, bandwidth and tuning made does not say for which network: it waits for the DEL.
-    let unnamed = ["-A CNI-FORWARD", "link bwp", "queue tbf of bwp", "/run/cni/tuning/dead_eth0.json"];
+    everything(&ours(), 8082).del(&node, &kept, Some(&kept_result));
+    // Objects of Go's firewall, bandwidth and tuning do not name their network: they stay until the DEL.
+    let unnamed = ["-A CNI-FORWARD", "link bwp", "queue tbf of bwp", "/run/cni/tuning/removed_eth0.json"];
     let named = |text: &str| -> String {
         let lines = text.lines().filter(|line| !unnamed.iter().any(|start| line.starts_with(start)));
         lines.map(|line| format!("{line}\n")).collect()
     };
     assert_soon(&named(&before), || named(&node.leftovers()), "after GC and DEL");
-    let nowhere = Pod { netns: String::new(), ..dead };
-    everything(&ours(), 8081).del(&node, &nowhere, Some(&of_dead));
-    assert_same(&before, &node.leftovers(), "after DEL of the dead too");
+    let without_netns = Pod { netns: String::new(), ..removed };
+    everything(&ours(), 8081).del(&node, &without_netns, Some(&removed_result));
+    assert_same(&before, &node.leftovers(), "after DEL of the removed pod");
 }

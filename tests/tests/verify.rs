@@ -3,9 +3,9 @@
 use podwire_tests::{ours, podwire, Node, Output, Process};
 use serde_json::{json, Value};
 
-/// The node's own: `/etc` is the machine's, and every test's.
+/// A config directory of the node. `/etc` is the machine's, which all tests share.
 const NETWORKS: &str = "/run/test/net.d";
-/// Where an answer must come, on a busy machine, too.
+/// The timeout where an answer is expected, on a busy machine too.
 const TIMEOUT: &str = "10s";
 
 /// A node with pods `one`, `two` and `three` on a dual-stack network: `kind` is bridge (one segment) or ptp (routed).
@@ -33,7 +33,7 @@ fn verify(node: &Node, words: &[&str]) -> Output {
     node.output(&all, &[])
 }
 
-/// Probes for which there is no answer within `timeout`, or not the right one.
+/// The probes without a correct answer within `timeout`.
 fn failures(node: &Node, timeout: &str) -> Vec<Value> {
     let said = verify(node, &["--json", "--timeout", timeout]);
     let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
@@ -55,19 +55,19 @@ fn the_model_holds_on_a_bridge_and_on_routed_pods() {
         for words in ["the network model holds", "3 pods and the node", "no address translated"] {
             assert!(said.stdout.contains(words), "{kind}: {words}: {}", said.stdout);
         }
-        // three pods and the node ask each other at an address of each family, by four kinds of packets; ptp's node has
-        // a gateway for each pod.
+        // Three pods and the node probe each other at an address of each family, with four protocols. On ptp the node
+        // has a gateway address for each pod.
         assert!(!said.stdout.contains("failed"), "{}", said.stdout);
     }
 }
 
 #[test]
-fn echoes_of_others_do_not_keep_a_probe_waiting() {
+fn echo_replies_to_other_pings_do_not_delay_a_probe() {
     let node = node("bridge");
     node.sh("ip netns exec two nft add table inet silence
              ip netns exec two nft add chain inet silence in '{ type filter hook input priority 0; }'
              ip netns exec two nft add rule inet silence in meta l4proto { icmp, ipv6-icmp } drop");
-    // A ping in each pod gets echo replies all the time, until the node ends.
+    // A ping in each pod runs until the node ends.
     for pod in ["one", "three"] {
         node.sh(&format!("ip -n {pod} link set lo up"));
         let mut ping = node.command("ip");
@@ -119,7 +119,7 @@ fn packets_that_a_firewall_drops_are_reported_by_protocol_and_direction() {
     assert!(!found.is_empty());
     for probe in &found {
         let is_udp = ["udp", "large"].contains(&probe["protocol"].as_str().unwrap());
-        // Questions of `one`, and its answers.
+        // The probes of `one`, and its answers.
         assert!(is_udp && (probe["from"] == "one" || probe["to"] == "one"), "{probe}");
     }
     let said = verify(&node, &["--timeout", "3s"]);
@@ -135,7 +135,7 @@ fn without_pods_there_is_nothing_to_prove() {
 }
 
 #[test]
-fn pods_that_are_gone_and_other_networks_are_left_out() {
+fn deleted_pods_and_other_networks_are_skipped() {
     let node = node("bridge");
     node.sh("ip netns delete three");
     let said = verify(&node, &["--network", "pods", "--timeout", TIMEOUT]);

@@ -9,10 +9,10 @@ use std::sync::Once;
 use podwire_tests::{ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
 
-/// How `bridge` says that frames without a tag are in a VLAN, and leave it without one.
+/// The output of `bridge` for a VLAN whose frames have no tag on this port.
 const NATIVE: &str = "PVID Egress Untagged";
 
-/// A node whose kernel filters VLANs; says so and is none elsewhere.
+/// A node whose kernel filters VLANs. None, with a message, where it does not.
 fn node() -> Option<Node> {
     let node = Node::new();
     if node.can("ip link add probe type bridge vlan_filtering 1 && ip link delete probe") {
@@ -23,7 +23,7 @@ fn node() -> Option<Node> {
         "this kernel was said to filter VLANs, and does not"
     );
     static SAID: Once = Once::new();
-    // Not by println: the test runner would keep it to itself.
+    // Not println: the test runner captures it.
     SAID.call_once(|| {
         drop(writeln!(std::io::stderr(), "left out: VLANs on bridges, which this kernel cannot filter"))
     });
@@ -48,7 +48,7 @@ fn fixed(address: &str, more: &Value) -> Value {
     config
 }
 
-/// A network of one plugin of ours.
+/// A network with one of Podwire's plugins.
 fn network(name: &str, config: &Value) -> Chain {
     Chain::new(&ours(), name, std::slice::from_ref(config))
 }
@@ -76,7 +76,7 @@ fn address(result: &Value, n: usize) -> &str {
     net.split('/').next().unwrap_or(net)
 }
 
-/// The port of the leg `leg`: its other end.
+/// The bridge port of the gateway interface `leg`: its other end.
 fn port_of(node: &Node, leg: &str) -> String {
     node.json(&format!("ip -j link show {leg}"))[0]["link"]
         .as_str()
@@ -84,7 +84,7 @@ fn port_of(node: &Node, leg: &str) -> String {
         .to_string()
 }
 
-/// Whether nothing comes back from `host`, where it would come at once.
+/// Whether `host` does not answer within a second.
 fn is_cut_off(node: &Node, from: &Pod, host: &str) -> bool {
     !node.can(&format!("ip netns exec {} ping -q -c 2 -i 0.2 -W 1 {host}", from.name))
 }
@@ -112,7 +112,7 @@ fn pods_reach_their_vlan_and_its_gateway_and_nothing_else() {
         );
     }
 
-    // Neighbours by their addresses, but in another VLAN, and in the bridge's own.
+    // Addresses of the same subnet in another VLAN and in the bridge's own VLAN.
     for (n, more) in [json!({"vlan": 20}), json!({})].iter().enumerate() {
         let other = node.pod(&format!("stranger{n}"));
         let host = format!("10.10.0.20{n}");
@@ -147,7 +147,7 @@ fn the_gateway_has_a_separate_interface() {
     assert_eq!(vlans(&node, &port_of(&node, "sw0.10")), [format!("10 {NATIVE}")]);
     assert!(!node.can("ip address show dev sw0 | grep -F 10.10.0.1"), "the bridge itself is no gateway");
 
-    // A second VLAN of the same bridge has a leg too; through both, the node routes.
+    // A second VLAN of the same bridge has a gateway interface too; the node routes between both.
     let mut config = gateway(20);
     config["isDefaultGateway"] = json!(true);
     let c = node.pod("c");
@@ -213,7 +213,7 @@ fn the_default_vlan_stays_if_asked() {
     assert_eq!(vlans(&node, name(&result, 1)), expected);
     assert_eq!(vlans(&node, &port_of(&node, "sw0.10")), expected);
 
-    // Else it goes, whichever it is.
+    // Otherwise it is removed, whichever VLAN it is.
     node.sh("ip link add own up type bridge vlan_filtering 1 vlan_default_pvid 7");
     for (more, expected) in [
         (json!({"bridge": "own", "vlan": 10}), vec![format!("10 {NATIVE}")]),
@@ -275,7 +275,8 @@ fn del_and_gc_take_the_pods_ports_and_leave_the_leg() {
     );
 
     let (in_a, in_b, in_c) = (red.add(&node, &a), red.add(&node, &b), red.add(&node, &c));
-    // One pod's record is lost, another's namespace is gone, the third is forgotten by its runtime.
+    // The first pod's record is lost, the second pod's namespace is deleted, and the runtime sends no DEL for the
+    // third.
     red.del(&node, &a, None);
     node.remove(&b);
     let gone = Pod { netns: String::new(), ..b };
@@ -287,14 +288,14 @@ fn del_and_gc_take_the_pods_ports_and_leave_the_leg() {
     red.gc(&node, &[]);
     assert_eq!(node.leftovers(), bare);
 
-    // And what stayed works.
+    // The remaining pods still work.
     assert_eq!(vlans(&node, &port_of(&node, "sw0.10")), [format!("10 {NATIVE}")]);
     red.add(&node, &a);
     assert!(node.pings(Some(&a), "10.10.0.1") && node.pings(Some(&a), "fd00:10::1"));
 }
 
 #[test]
-fn first_pods_that_come_together_share_a_leg() {
+fn first_pods_that_are_attached_at_once_share_a_gateway_interface() {
     let Some(node) = node() else { return };
     let red = network("red", &gateway(10));
     let pods: Vec<_> = (0..6).map(|n| node.pod(&format!("pod{n}"))).collect();
@@ -315,7 +316,7 @@ fn a_leg_that_was_left_incomplete_is_completed() {
     let red = network("red", &gateway(10));
     let (a, b) = (node.pod("a"), node.pod("b"));
     red.add(&node, &a);
-    // As if the plugin had been killed in the middle.
+    // As if the plugin had been killed before it was done.
     let port = port_of(&node, "sw0.10");
     node.sh(&format!(
         "ip link set sw0.10 down
@@ -330,7 +331,7 @@ fn a_leg_that_was_left_incomplete_is_completed() {
     }
 }
 
-/// Needs no VLANs of the kernel.
+/// Needs no VLAN filtering.
 #[test]
 fn invalid_configs_fail() {
     let node = Node::new();
@@ -367,7 +368,8 @@ fn invalid_configs_fail() {
     assert_eq!(node.leftovers(), before);
 }
 
-/// Debian's 1.1.1 always keeps the default VLAN, as ours does if asked; newer ones of both have to be asked.
+/// Debian's version 1.1.1 always keeps the default VLAN, as Podwire's does on request. Newer Go versions need the
+/// request too.
 #[test]
 fn go_makes_the_same() {
     let Some(node) = node() else { return };
@@ -391,7 +393,7 @@ fn go_makes_the_same() {
     };
     assert_eq!(state(&twin, &his), state(&node, &its));
 
-    // Ours takes over what Go's began, and the other way round.
+    // Each plugin changes the VLANs of a port that the other created.
     let (b, c) = (twin.pod("b"), node.pod("c"));
     let in_b = network("red", &config).add(&twin, &b);
     assert_eq!(in_b["interfaces"][3], his["interfaces"][3]);

@@ -7,7 +7,7 @@ use podwire_block_ipam::store::{Entry, Revision, Store, StoreError};
 pub struct Counting<'a> {
     store: &'a dyn Store,
     pub requests: Cell<usize>,
-    /// Bytes of keys and values in answers.
+    /// Bytes of keys and values in responses.
     pub bytes: Cell<usize>,
 }
 

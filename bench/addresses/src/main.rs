@@ -1,8 +1,8 @@
-//! podwire-bench-addresses: what does block IPAM cost?
+//! podwire-bench-addresses: the cost of block IPAM.
 //!
-//! On SQLite and on a real etcd it measures how many addresses are allocated and released in a second, by one node and
-//! by several at once; each allocation is a request to the store, as on a node without a warm pool. It also measures
-//! what one more node requests from the store to claim its first block among a thousand nodes with full blocks.
+//! On SQLite and on a real etcd it measures how many addresses one node, and several nodes at once, allocate and release
+//! per second. Each allocation is a request to the store, as on a node without a warm pool. It also measures the requests
+//! with which one more node claims its first block among a thousand nodes with full blocks.
 
 mod counting;
 
@@ -13,7 +13,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, ensure, Result};
 use clap::Parser;
 use counting::Counting;
-use outcome::Promises;
+use outcome::Targets;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{AffinityOwner, Allocator, Pool, Request, Rules};
@@ -21,25 +21,25 @@ use podwire_store_etcd::EtcdStore;
 use podwire_store_sqlite::SqliteStore;
 use podwire_test_servers::EtcdServer;
 
-/// The promises about a claim: requests, and bytes of keys and values for each node that is there.
+/// The targets for a claim: requests, and bytes of keys and values for each existing node.
 const REQUESTS: usize = 10;
 const BYTES: usize = 64;
-/// So many addresses a block has, all in use.
+/// The addresses of a block. All are in use.
 const BLOCK: usize = 64;
-/// So many nodes at once.
+/// The nodes that allocate at the same time.
 const NODES: usize = 4;
 
-/// Measures how fast addresses of blocks are given and taken back.
+/// Measures how fast nodes allocate and release addresses of blocks.
 #[derive(Debug, Parser)]
 #[command(name = "podwire-bench-addresses", version)]
 struct Arguments {
-    /// Nodes with full blocks, among which one more claims
+    /// Nodes with full blocks, when one more node claims a block
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
     nodes: usize,
-    /// Few nodes and few pods: shows that all works, proves no number
+    /// Few nodes and few pods: a smoke test, no measurement
     #[arg(long)]
     quick: bool,
-    /// Exit with status 1 if a promise is not kept
+    /// Exit with status 1 if a target is missed
     #[arg(long)]
     enforce: bool,
 }
@@ -49,27 +49,27 @@ fn main() -> ExitCode {
     outcome::run("podwire-bench-addresses", arguments.enforce, || bench(&arguments))
 }
 
-/// Opens a store as one more client of it.
+/// Opens another client of a store.
 type Open<'a> = &'a (dyn Fn() -> Result<Box<dyn Store>> + Sync);
 
-fn bench(arguments: &Arguments) -> Result<Promises> {
+fn bench(arguments: &Arguments) -> Result<Targets> {
     let (nodes, pods) = if arguments.quick { (50, 50) } else { (arguments.nodes, 1000) };
     println!("\naddresses: pools and blocks in a store");
     println!(
         "  {:10}{:>18}{:>18}{:>8}{:>10}{:>12}{:>10}",
         "store", "1 node pods/s", "4 nodes pods/s", "nodes", "requests", "bytes", "claim ms"
     );
-    let mut promises = Promises::default();
+    let mut targets = Targets::default();
     let file = File::new();
     let sqlite = || Ok(Box::new(SqliteStore::open(&file.0)?) as Box<dyn Store>);
-    measure("SQLite", &sqlite, (nodes, pods), &mut promises)?;
+    measure("SQLite", &sqlite, (nodes, pods), &mut targets)?;
     let server = EtcdServer::start();
     let etcd = || Ok(Box::new(EtcdStore::connect(&[server.url()], None)?) as Box<dyn Store>);
-    measure("etcd", &etcd, (nodes, pods), &mut promises)?;
-    Ok(promises)
+    measure("etcd", &etcd, (nodes, pods), &mut targets)?;
+    Ok(targets)
 }
 
-fn measure(name: &str, open: Open<'_>, (nodes, pods): (usize, usize), promises: &mut Promises) -> Result<()> {
+fn measure(name: &str, open: Open<'_>, (nodes, pods): (usize, usize), targets: &mut Targets) -> Result<()> {
     let store = open()?;
     let allocator = Allocator::new(&*store, now);
     allocator.add_pool(&Pool::new("pods", "10.0.0.0/12".parse()?))?;
@@ -82,27 +82,27 @@ fn measure(name: &str, open: Open<'_>, (nodes, pods): (usize, usize), promises: 
         ensure!(allocator.assign(&rules, &request)?.addresses.len() == BLOCK, "a block is not full");
     }
     let counting = Counting::new(&*store);
-    let begun = Instant::now();
-    let given = Allocator::new(&counting, now)
+    let start = Instant::now();
+    let assigned = Allocator::new(&counting, now)
         .assign(&rules, &Request::new(AffinityOwner::host("new"), "net.new"))?;
-    let took = begun.elapsed().as_secs_f64() * 1e3;
-    ensure!(given.addresses.len() == 1, "the newcomer has no address");
+    let took = start.elapsed().as_secs_f64() * 1e3;
+    ensure!(assigned.addresses.len() == 1, "the new node has no address");
     let (requests, bytes) = (counting.requests.get(), counting.bytes.get());
     println!("  {name:10}{one:>18.0}{several:>18.0}{nodes:>8}{requests:>10}{bytes:>12}{took:>10.1}");
-    // Its own records are read too.
-    let (most, own) = (BYTES * (nodes + NODES + 1), 4096);
+    // The new node also reads its own records.
+    let (max, own) = (BYTES * (nodes + NODES + 1), 4096);
     let text = format!("{name}: a claim among {nodes} nodes makes at most {REQUESTS} requests: {requests}");
-    promises.judge(requests <= REQUESTS, &text);
-    let text = format!("{name}: and reads at most {BYTES} bytes for each of them: {bytes} bytes in all");
-    promises.judge(bytes <= most + own, &text);
+    targets.report(requests <= REQUESTS, &text);
+    let text = format!("{name}: and reads at most {BYTES} bytes for each of them: {bytes} bytes in total");
+    targets.report(bytes <= max + own, &text);
     let problems = allocator.check(&rules)?.problems;
-    ensure!(problems.is_empty(), "records do not fit together: {}", problems[0]);
+    ensure!(problems.is_empty(), "the records in the store are inconsistent: {}", problems[0]);
     Ok(())
 }
 
-/// How many pods come and go in a second, on so many nodes at once.
+/// Pods that get and release an address per second, on this number of nodes at once.
 fn throughput(open: Open<'_>, rules: &Rules, nodes: usize, pods: usize) -> Result<f64> {
-    let begun = Instant::now();
+    let start = Instant::now();
     std::thread::scope(|scope| {
         let node = |node: usize| {
             move || -> Result<()> {
@@ -121,12 +121,13 @@ fn throughput(open: Open<'_>, rules: &Rules, nodes: usize, pods: usize) -> Resul
             }
         };
         let all: Vec<_> = (0..nodes).map(|number| scope.spawn(node(number))).collect();
-        all.into_iter().try_for_each(|node| node.join().map_err(|_| anyhow!("a node died"))?)
+        all.into_iter()
+            .try_for_each(|node| node.join().map_err(|_| anyhow!("the thread of a node panicked"))?)
     })?;
-    Ok((nodes * pods) as f64 / begun.elapsed().as_secs_f64())
+    Ok((nodes * pods) as f64 / start.elapsed().as_secs_f64())
 }
 
-/// A file for SQLite, which goes with this.
+/// The file of a SQLite database. It is removed when this is dropped.
 struct File(PathBuf);
 
 impl File {

@@ -17,7 +17,7 @@ use crate::worker::{has, Done, Job, Worker};
 const ETCD: &str = "192.168.10.1:2379";
 const AGENT: &str = "127.0.0.1:8081";
 const LIST: &str = "/etc/cni/net.d/10-calico.conflist";
-/// Longer than any store takes.
+/// The timeout of waiting until the store has every pod.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The interval of polling.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -41,8 +41,8 @@ pub struct Site {
 
 impl Site {
     pub fn new(nodes: usize, store: &str) -> Result<Site> {
-        let words = ["--pods", "0", "--family", "ipv4", "--cni-network", "calico", "--store", store];
-        let lab = Laboratory::up(&[&words[..], &["--nodes", &nodes.to_string()]].concat());
+        let flags = ["--pods", "0", "--family", "ipv4", "--cni-network", "calico", "--store", store];
+        let lab = Laboratory::up(&[&flags[..], &["--nodes", &nodes.to_string()]].concat());
         let status = lab.status();
         let open = |node: &Value| Netns::open(format!("/proc/{}/ns/net", node["process"]));
         let netns = status["nodes"].as_array().into_iter().flatten().map(open).collect::<Result<_, _>>()?;
@@ -64,7 +64,7 @@ impl Site {
         jobs.iter().map(|job| Worker::start(&self.lab.name, job)).collect()
     }
 
-    /// How many requests etcd has answered; none if there is no etcd. Watches do not count: they last.
+    /// The number of requests that etcd has answered, if the store is etcd. Watches do not count.
     pub fn requests(&self) -> Result<Option<f64>> {
         if !self.has_etcd {
             return Ok(None);
@@ -92,12 +92,12 @@ impl Site {
         Ok(())
     }
 
-    /// Checks that each pod has another address, and that the first pod reaches the last one; on another node if there
-    /// are routes.
+    /// Checks that each pod has a unique address, and that the first pod reaches the last pod: that of the last node if
+    /// there are routes, else of its own node.
     pub fn check(&self, done: &[Done], has_routes: bool) -> Result<()> {
         let all: Vec<&String> = done.iter().flat_map(|node| &node.addresses).collect();
-        let different: BTreeSet<&String> = all.iter().copied().collect();
-        ensure!(different.len() == all.len(), "{} pods have {} addresses", all.len(), different.len());
+        let unique: BTreeSet<&String> = all.iter().copied().collect();
+        ensure!(unique.len() == all.len(), "{} pods have {} addresses", all.len(), unique.len());
         let node = if has_routes { done.last() } else { done.first() };
         let last = node.and_then(|node| node.addresses.last()).context("no pods")?;
         self.lab.sh("n1", &format!("nsenter --net={} ping -c 1 -W 5 {last}", crate::worker::namespace(0)));
@@ -107,14 +107,14 @@ impl Site {
 
 /// The body of an HTTP GET from a node.
 fn get(netns: &Netns, address: &str, path: &str) -> Result<String> {
-    let ask = || -> std::io::Result<String> {
+    let request = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response)?;
+        Ok(response)
     };
-    let answer = netns.run(ask)??;
-    let (_, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let response = netns.run(request)??;
+    let (_, body) = response.split_once("\r\n\r\n").context("no HTTP response")?;
     Ok(body.to_owned())
 }

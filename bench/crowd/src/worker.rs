@@ -1,4 +1,4 @@
-//! The inside of a node: this program again, which attaches the node's pods as a container runtime does, one after the
+//! The worker on a node: this program again, which attaches the node's pods as a container runtime does, one after the
 //! other.
 
 use std::io::{BufRead, BufReader, Write};
@@ -13,27 +13,27 @@ use serde_json::Value;
 
 use crate::exec::{clean, timed};
 
-/// What is to be done on a node.
+/// The work of a node.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
     pub node: String,
     pub pods: usize,
-    /// Where plugins are.
+    /// The directory with the plugins.
     pub folder: PathBuf,
     /// The plugin's config, as a runtime passes it.
     pub config: Value,
 }
 
-/// What was done.
+/// The measurements of a node.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Done {
-    /// Each ADD, from before the plugin's start to after its end.
+    /// The time of each ADD, from before the plugin's start to after its end.
     pub millis: Vec<f64>,
     /// Each pod's first address.
     pub addresses: Vec<String>,
 }
 
-/// The file of a pod's network.
+/// The file of a pod's network namespace.
 pub fn namespace(pod: usize) -> String {
     format!("/run/netns/pod{pod}")
 }
@@ -42,7 +42,7 @@ pub fn namespace(pod: usize) -> String {
 /// times.
 pub fn main() -> Result<()> {
     let mut lines = std::io::stdin().lock().lines();
-    let mut line = || lines.next().context("the harness is gone")?.context("read an order");
+    let mut line = || lines.next().context("the harness has ended")?.context("read a request");
     let job: Job = serde_json::from_str(&line()?)?;
     for pod in 0..job.pods {
         Netns::create(namespace(pod))?;
@@ -78,47 +78,47 @@ impl Job {
     }
 }
 
-fn send(what: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_vec(what)?;
+fn send(message: &impl Serialize) -> Result<()> {
+    let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     Ok(std::io::stdout().lock().write_all(&line)?)
 }
 
-/// The harness' side of it.
+/// The harness' side of a worker.
 pub struct Worker {
     child: Child,
-    answers: BufReader<ChildStdout>,
+    responses: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Starts it on a node of a lab; returns when it waits for the start line.
+    /// Starts a worker on a node of a lab. Returns when the worker waits for the start line.
     pub fn start(lab: &str, job: &Job) -> Result<Worker> {
         let own = std::env::current_exe()?;
         let mut command = Command::new(podwire());
         command.args(["lab", "exec", "--name", lab, &job.node, "--"]).arg(own).arg(crate::WORKER);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let answers = BufReader::new(child.stdout.take().context("no output")?);
-        let mut worker = Worker { child, answers };
-        worker.order(job)?;
-        let said: String = worker.receive()?;
-        ensure!(said == "ready", "{}: {said}", job.node);
+        let responses = BufReader::new(child.stdout.take().context("no output")?);
+        let mut worker = Worker { child, responses };
+        worker.send(job)?;
+        let response: String = worker.receive()?;
+        ensure!(response == "ready", "{}: {response}", job.node);
         Ok(worker)
     }
 
     pub fn begin(&mut self) -> Result<()> {
-        self.order(&"begin")
+        self.send(&"begin")
     }
 
-    fn order(&mut self, what: &impl Serialize) -> Result<()> {
-        let mut line = serde_json::to_vec(what)?;
+    fn send(&mut self, message: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_vec(message)?;
         line.push(b'\n');
-        self.child.stdin.as_mut().context("no input")?.write_all(&line).context("talk to a node")
+        self.child.stdin.as_mut().context("no input")?.write_all(&line).context("send to a node's worker")
     }
 
-    /// Waits for its answer.
+    /// Waits for a response.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T> {
         let mut line = String::new();
-        self.answers.read_line(&mut line)?;
+        self.responses.read_line(&mut line)?;
         serde_json::from_str(&line).context("a node's worker failed: see above")
     }
 }
@@ -130,7 +130,7 @@ impl Drop for Worker {
     }
 }
 
-/// Whether there is such a plugin.
-pub fn has(folder: &str, plugin: &str) -> bool {
-    Path::new(folder).join(plugin).is_file()
+/// Whether a directory has this program.
+pub fn has(folder: &str, program: &str) -> bool {
+    Path::new(folder).join(program).is_file()
 }

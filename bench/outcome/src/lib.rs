@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Runs a benchmark. Exit status 0: all well; 1: a promise was not kept, and promises are enforced; 2: it could not
-/// run.
-pub fn run(name: &str, enforce: bool, bench: impl FnOnce() -> Result<Promises>) -> ExitCode {
+/// Runs a benchmark. The exit status is 1 if `enforce` is set and a target was missed, 2 if the benchmark could not
+/// run, otherwise 0.
+pub fn run(name: &str, enforce: bool, bench: impl FnOnce() -> Result<Targets>) -> ExitCode {
     match bench() {
-        Ok(promises) => ExitCode::from(u8::from(enforce && promises.broken > 0)),
+        Ok(targets) => ExitCode::from(u8::from(enforce && targets.missed > 0)),
         Err(error) => {
             eprintln!("{name}: {error:#}");
             ExitCode::from(2)
@@ -18,45 +18,45 @@ pub fn run(name: &str, enforce: bool, bench: impl FnOnce() -> Result<Promises>) 
     }
 }
 
-/// Targets; each result is printed when it is judged.
+/// Counts and prints which targets are met.
 #[derive(Debug, Default)]
-pub struct Promises {
-    broken: usize,
+pub struct Targets {
+    missed: usize,
 }
 
-impl Promises {
-    /// Says whether one was kept.
-    pub fn judge(&mut self, kept: bool, text: &str) {
-        self.broken += usize::from(!kept);
-        println!("  {}  {text}", if kept { "PASS" } else { "MISS" });
+impl Targets {
+    /// Prints a target with its measurement.
+    pub fn report(&mut self, is_met: bool, text: &str) {
+        self.missed += usize::from(!is_met);
+        println!("  {}  {text}", if is_met { "PASS" } else { "MISS" });
     }
 }
 
-/// What was measured again and again.
+/// The samples of one measurement, sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Samples(Vec<f64>);
 
 impl Samples {
-    /// One more.
+    /// Adds a sample.
     pub fn add(&mut self, sample: f64) {
-        let place = self.0.partition_point(|other| *other < sample);
-        self.0.insert(place, sample);
+        let at = self.0.partition_point(|other| *other < sample);
+        self.0.insert(at, sample);
     }
 
-    /// How many there are.
+    /// The number of samples.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The sample that this share of all is not above; not a number if there is none.
-    pub fn share(&self, share: f64) -> f64 {
+    /// The quantile of this share: 0.9 is the 90th percentile, 1 the maximum. NaN without samples.
+    pub fn quantile(&self, share: f64) -> f64 {
         let last = self.0.len().saturating_sub(1);
         self.0.get((last as f64 * share).round() as usize).copied().unwrap_or(f64::NAN)
     }
 
-    /// The one in the middle.
+    /// The median.
     pub fn median(&self) -> f64 {
-        self.share(0.5)
+        self.quantile(0.5)
     }
 }
 
@@ -69,6 +69,6 @@ mod tests {
         let mut samples = Samples::default();
         assert!(samples.median().is_nan());
         [3.0, 1.0, 2.0, 5.0, 4.0].into_iter().for_each(|sample| samples.add(sample));
-        assert_eq!((samples.count(), samples.median(), samples.share(1.0)), (5, 3.0, 5.0));
+        assert_eq!((samples.count(), samples.median(), samples.quantile(1.0)), (5, 3.0, 5.0));
     }
 }

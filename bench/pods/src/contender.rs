@@ -7,26 +7,26 @@ use podwire_runtime_tests::{network, Containerd, Cri, Plugins, PodSpec, Stage, N
 use podwire_tests::{podwire, GO};
 use serde_json::Value;
 
-/// Who is compared with.
+/// The contender that the others are compared with.
 const GO_PLUGINS: &str = "containerd, Go plugins";
-/// The same containerd with our plugins.
+/// The same containerd with Podwire's plugins.
 pub const OURS: &str = "containerd, our plugins";
-/// Our own pods.
+/// `podwire pod`.
 pub const PODWIRE: &str = "podwire";
 
-/// A pod that was asked for.
+/// A running pod.
 pub struct Pod {
-    /// How it is called when it is to go.
+    /// The identifier with which it is removed.
     pub id: String,
     /// Its first address.
     pub address: String,
 }
 
-/// A program that runs pods, on a separate stage.
+/// A program that runs pods, on a stage of its own.
 pub trait Contender {
     /// Its name in the table.
     fn name(&self) -> &'static str;
-    /// Where it runs.
+    /// The stage on which it runs.
     fn stage(&self) -> &Stage;
     /// Starts a pod with a host port.
     fn run(&mut self, name: &str, port: u16) -> Result<Pod>;
@@ -34,17 +34,17 @@ pub trait Contender {
     fn remove(&mut self, id: &str) -> Result<()>;
 }
 
-/// All of them, the one to compare with first; or why there is nothing to compare.
+/// All contenders, first the one that the others are compared with; or the reason why nothing can be compared.
 pub fn contenders() -> Result<Vec<Box<dyn Contender>>, String> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let there = |program: &str| path.split(':').any(|folder| Path::new(folder).join(program).exists());
-    if let Some(missing) = ["containerd", "runc", "busybox"].into_iter().find(|program| !there(program)) {
+    let has = |program: &str| path.split(':').any(|folder| Path::new(folder).join(program).exists());
+    if let Some(missing) = ["containerd", "runc", "busybox"].into_iter().find(|program| !has(program)) {
         return Err(format!("{missing} is not installed"));
     }
     if !Path::new(GO).join("bridge").exists() {
-        return Err(format!("there are no Go plugins in {GO}"));
+        return Err(format!("no Go plugins in {GO}"));
     }
-    let podwire = Podwire::start().ok_or("this podwire runs no pods")?;
+    let podwire = Podwire::start().ok_or("podwire pod list fails")?;
     Ok(vec![
         Box::new(ByContainerd::start(GO_PLUGINS, Plugins::Go)),
         Box::new(ByContainerd::start(OURS, Plugins::Ours)),
@@ -93,7 +93,7 @@ struct Podwire {
 }
 
 impl Podwire {
-    /// None if the program knows no pods.
+    /// Returns None if `podwire pod list` fails.
     fn start() -> Option<Podwire> {
         let stage = Stage::new(Plugins::Ours);
         stage.write(NETWORK, &network());
@@ -101,11 +101,11 @@ impl Podwire {
         podwire.pod(&["list"]).is_ok().then_some(podwire)
     }
 
-    fn pod(&self, words: &[&str]) -> Result<Value> {
+    fn pod(&self, arguments: &[&str]) -> Result<Value> {
         let all: Vec<&str> =
-            [&*self.program, "pod"].into_iter().chain(words.iter().copied()).chain(["--json"]).collect();
+            [&*self.program, "pod"].into_iter().chain(arguments.iter().copied()).chain(["--json"]).collect();
         let output = self.stage.output(&all, &[]);
-        ensure!(output.status == 0, "{words:?}: {}{}", output.stdout, output.stderr);
+        ensure!(output.status == 0, "{arguments:?}: {}{}", output.stdout, output.stderr);
         serde_json::from_str(&output.stdout).context(output.stdout)
     }
 }
@@ -120,9 +120,9 @@ impl Contender for Podwire {
     }
 
     fn run(&mut self, name: &str, port: u16) -> Result<Pod> {
-        let said = self.pod(&["run", name, "--port", &format!("{port}:80")])?;
+        let ran = self.pod(&["run", name, "--port", &format!("{port}:80")])?;
         let address =
-            said["pods"][0]["addresses"][0].as_str().with_context(|| format!("no address: {said}"))?;
+            ran["pods"][0]["addresses"][0].as_str().with_context(|| format!("no address: {ran}"))?;
         let address = address.split('/').next().unwrap_or(address).to_owned();
         Ok(Pod { id: name.to_owned(), address })
     }

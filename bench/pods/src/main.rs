@@ -1,10 +1,10 @@
-//! podwire-bench-pods: how long does a pod take, from nothing to an address that answers?
+//! podwire-bench-pods: the time from the request for a pod to the first answer of its address.
 //!
 //! Containerd with Debian's Go plugins, containerd with Podwire's plugins, and `podwire pod` take turns, pod by pod,
 //! each on a separate stage: namespaces with real cgroups, the same network, the same host port for each pod. The clock
-//! runs from before the request to after the first answer to a ping from the node. The pods differ: containerd also
-//! creates a root file system and runs a container in it that holds the namespaces; a pod of podwire is the namespaces,
-//! a process that holds them, and the network. So the ratio compares two ways to the same network, not two plugins.
+//! runs from before the request to after the first answer to a ping from the node. The pods differ. containerd also
+//! creates a root file system, and runs a container in it that holds the namespaces. A pod of podwire has the
+//! namespaces, a process that holds them, and the network. So the ratio does not compare plugins alone.
 
 mod contender;
 
@@ -13,27 +13,27 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use clap::Parser;
-use outcome::{Promises, Samples};
+use outcome::{Samples, Targets};
 use podwire_tests::differences;
 
 use crate::contender::{contenders, Contender};
 
-/// Pods that come and go before anything is measured.
+/// Pods that are started and removed before the measurement.
 const WARM_UP: usize = 2;
-/// The promises: who takes at most which share of the time that containerd takes with Go plugins.
-const PROMISES: [(&str, f64); 2] = [(contender::OURS, 0.6), (contender::PODWIRE, 0.15)];
+/// The targets: a contender's maximal share of the time that containerd takes with Go plugins.
+const TARGETS: [(&str, f64); 2] = [(contender::OURS, 0.6), (contender::PODWIRE, 0.15)];
 
-/// Compares how long a whole pod takes, by containerd and by podwire.
+/// Compares how long containerd and podwire take to start a whole pod.
 #[derive(Debug, Parser)]
 #[command(name = "podwire-bench-pods", version)]
 struct Arguments {
     /// Pods for each contender
     #[arg(short = 'n', long, value_name = "N", default_value_t = 25)]
     ops: usize,
-    /// Few pods: shows that all works, proves no number
+    /// Few pods: a smoke test, no measurement
     #[arg(long)]
     quick: bool,
-    /// Exit with status 1 if a promise is not kept
+    /// Exit with status 1 if a target is missed
     #[arg(long)]
     enforce: bool,
 }
@@ -43,20 +43,20 @@ fn main() -> ExitCode {
     outcome::run("podwire-bench-pods", arguments.enforce, || bench(&arguments))
 }
 
-/// What one contender took.
-struct Taken {
+/// The times of one contender.
+struct Measured {
     name: &'static str,
     millis: Samples,
 }
 
 /// Runs the rounds.
-fn bench(arguments: &Arguments) -> Result<Promises> {
-    println!("\npods: from nothing to an address that answers a ping");
+fn bench(arguments: &Arguments) -> Result<Targets> {
+    println!("\npods: from the request to the first answer to a ping");
     let mut contenders = match contenders() {
         Ok(contenders) => contenders,
         Err(why) => {
             println!("  left out: {why}");
-            return Ok(Promises::default());
+            return Ok(Targets::default());
         }
     };
     let mut before = Vec::new();
@@ -68,34 +68,34 @@ fn bench(arguments: &Arguments) -> Result<Promises> {
     }
     let ops = if arguments.quick { 3 } else { arguments.ops };
     let mut all: Vec<_> =
-        contenders.iter().map(|one| Taken { name: one.name(), millis: Samples::default() }).collect();
+        contenders.iter().map(|one| Measured { name: one.name(), millis: Samples::default() }).collect();
     for n in 0..ops {
-        // Each in turn is the first of a round.
+        // Another contender begins each round.
         for turn in 0..contenders.len() {
             let at = (n + turn) % contenders.len();
             all[at].millis.add(round(contenders[at].as_mut(), WARM_UP + n)?);
         }
     }
     for (contender, before) in contenders.iter().zip(before) {
-        nothing_is_left(contender.as_ref(), &before)?;
+        check_leftovers(contender.as_ref(), &before)?;
     }
     Ok(report(&all))
 }
 
-/// Nothing may be left of the pods. The kernel gets time for what it does later.
-fn nothing_is_left(contender: &dyn Contender, before: &str) -> Result<()> {
+/// Checks that nothing is left of the pods. The kernel gets a minute for deferred work.
+fn check_leftovers(contender: &dyn Contender, before: &str) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
         let left = differences(before, &contender.stage().traces());
         if left.is_empty() {
             return Ok(());
         }
-        ensure!(Instant::now() < end, "{} leaves behind:{left}", contender.name());
+        ensure!(Instant::now() < end, "{} left behind:{left}", contender.name());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// One pod comes, answers, and goes; milliseconds until it answered.
+/// Starts a pod, waits for its answer, and removes it. Returns the milliseconds until it answered.
 fn round(contender: &mut dyn Contender, n: usize) -> Result<f64> {
     let name = format!("pod-{n}");
     let port = 10_000 + u16::try_from(n)?;
@@ -108,21 +108,22 @@ fn round(contender: &mut dyn Contender, n: usize) -> Result<f64> {
     Ok(millis)
 }
 
-/// Prints the table; says which promises were kept.
-fn report(all: &[Taken]) -> Promises {
+/// Prints the table, and which targets are met.
+fn report(all: &[Measured]) -> Targets {
     let first = all[0].millis.median();
     println!("  {:24}{:>5}{:>11}{:>11}{:>11}  p50/first", "by", "n", "p50 ms", "p90 ms", "max ms");
-    for Taken { name, millis } in all {
-        let [median, p90, max] = [0.5, 0.9, 1.0].map(|share| millis.share(share));
+    for Measured { name, millis } in all {
+        let [median, p90, max] = [0.5, 0.9, 1.0].map(|share| millis.quantile(share));
         let (count, ratio) = (millis.count(), median / first);
         println!("  {name:24}{count:>5}{median:>11.1}{p90:>11.1}{max:>11.1}  {ratio:.3}");
     }
-    let mut promises = Promises::default();
-    for (name, limit) in PROMISES {
-        let ratio = all.iter().find(|taken| taken.name == name).map(|taken| taken.millis.median() / first);
-        let reported = ratio.map_or("not measured".into(), |it| format!("{it:.3}"));
-        let kept = ratio.is_some_and(|ratio| ratio <= limit);
-        promises.judge(kept, &format!("{name}: p50 ≤ {limit} × {}'s: {reported}", all[0].name));
+    let mut targets = Targets::default();
+    for (name, limit) in TARGETS {
+        let measured = all.iter().find(|measured| measured.name == name);
+        let ratio = measured.map(|measured| measured.millis.median() / first);
+        let text = ratio.map_or("not measured".into(), |ratio| format!("{ratio:.3}"));
+        let is_met = ratio.is_some_and(|ratio| ratio <= limit);
+        targets.report(is_met, &format!("{name}: p50 ≤ {limit} × {}'s: {text}", all[0].name));
     }
-    promises
+    targets
 }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use outcome::{Promises, Samples};
+use outcome::{Samples, Targets};
 use podwire_netlink::sys;
 
 use crate::cluster::Cluster;
@@ -22,7 +22,7 @@ use crate::node::Node;
 
 const POLICIES: [usize; 4] = [0, 100, 1000, 10_000];
 const PODS: [usize; 2] = [110, 500];
-/// The limits: the cost of a packet relative to a node without policies, and the p90 of an update in milliseconds.
+/// The targets: the cost of a packet relative to a node without policies, and the p90 of an update in milliseconds.
 const MAX_RATIO: f64 = 1.10;
 const MAX_UPDATE_MS: f64 = 50.0;
 /// Connections and round trips of one turn.
@@ -42,7 +42,7 @@ struct Arguments {
     /// Run few turns: a smoke test, no measurement
     #[arg(long)]
     quick: bool,
-    /// Exit with status 1 if a limit is exceeded
+    /// Exit with status 1 if a target is missed
     #[arg(long)]
     enforce: bool,
 }
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     outcome::run("podwire-bench-policies", arguments.enforce, || bench(&arguments))
 }
 
-fn bench(arguments: &Arguments) -> Result<Promises> {
+fn bench(arguments: &Arguments) -> Result<Targets> {
     println!("\npolicies: cost of packets and updates");
     // A private /run keeps the ledger of this machine's plugins apart from these nodes.
     sys::unshare_mounts().context("create a mount namespace (this needs root)")?;
@@ -101,26 +101,28 @@ fn packets(measured: &mut Measured) -> Result<()> {
     Ok(())
 }
 
-/// Prints the table. Returns which limits were kept.
-fn report(all: &[Measured]) -> Promises {
+/// Prints the table, and which targets are met.
+fn report(all: &[Measured]) -> Targets {
     println!(
         "  {:>5}{:>10}{:>10}{:>10}{:>8}{:>10}{:>8}   update ms, p50 (p90)",
         "pods", "policies", "conn/s", "conn µs", "ratio", "trip µs", "ratio"
     );
-    let mut promises = Promises::default();
+    let mut targets = Targets::default();
     let mut results = Vec::new();
     for measured in all {
         let Cluster { policies, pods, .. } = measured.node.cluster;
         let without =
             all.iter().find(|other| other.node.cluster == Cluster { policies: 0, ..measured.node.cluster });
-        let against = |of: fn(&Measured) -> f64| of(measured) / without.map_or(f64::NAN, of);
+        let ratio_of = |cost: fn(&Measured) -> f64| cost(measured) / without.map_or(f64::NAN, cost);
         let (connection, latency) = (measured.connection.median(), measured.latency.median());
-        let ratios =
-            [against(|measured| measured.connection.median()), against(|measured| measured.latency.median())];
+        let ratios = [
+            ratio_of(|measured| measured.connection.median()),
+            ratio_of(|measured| measured.latency.median()),
+        ];
         let updates: Vec<String> = measured
             .updates
             .iter()
-            .map(|(name, samples)| format!("{name} {:.1} ({:.1})", samples.median(), samples.share(0.9)))
+            .map(|(name, samples)| format!("{name} {:.1} ({:.1})", samples.median(), samples.quantile(0.9)))
             .collect();
         println!(
             "  {pods:>5}{policies:>10}{:>10.0}{connection:>10.1}{:>8.3}{latency:>10.1}{:>8.3}   {}",
@@ -139,12 +141,12 @@ fn report(all: &[Measured]) -> Promises {
                 format!("{name}: a {name_of_cost} ≤ {MAX_RATIO:.2} × without policies: {ratio:.3}"),
             ));
         }
-        let slowest = measured.updates.values().map(|samples| samples.share(0.9)).fold(0.0, f64::max);
+        let slowest = measured.updates.values().map(|samples| samples.quantile(0.9)).fold(0.0, f64::max);
         results.push((
             slowest <= MAX_UPDATE_MS,
             format!("{name}: p90 of an update ≤ {MAX_UPDATE_MS} ms: {slowest:.1}"),
         ));
     }
-    results.iter().for_each(|(kept, text)| promises.judge(*kept, text));
-    promises
+    results.iter().for_each(|(is_met, text)| targets.report(*is_met, text));
+    targets
 }

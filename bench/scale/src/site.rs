@@ -11,14 +11,14 @@ use podwire_netlink::rt::route;
 use podwire_tests::{podwire, Node, Process};
 use serde_json::Value;
 
-use crate::crowd::Crowd;
+use crate::source::Source;
 
-/// No cluster takes so long.
+/// The timeout of all waiting.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(2);
+/// The interval of polling.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A machine whose link has no peer: the bench measures what the agent does to its kernel.
+/// The agent's machine. No other node is behind its link: the benchmark measures the agent and its kernel only.
 pub struct Site {
     pub node: Node,
     netns: Netns,
@@ -36,49 +36,49 @@ impl Site {
         Ok(Site { node, netns, host, agent: None })
     }
 
-    /// Starts the agent; returns when it has routes to this number of nodes, with the time that it took.
-    pub fn start_agent(&mut self, crowd: &dyn Crowd, peers: usize) -> Result<Duration> {
+    /// Starts the agent. Returns when it has routes to this number of nodes, with the time since its start.
+    pub fn start_agent(&mut self, source: &dyn Source, peers: usize) -> Result<Duration> {
         let mut command = self.node.command(&podwire());
         command.args(["agent", "flannel", "--node-name", "own", "--ip-masq", "--healthz-port", "8081"]);
         command.args(["--cni-network", "bridge", "--cni-conflist", "/run/cni-conf/10-podwire.conflist"]);
-        // A log line for each route would measure the reader of the log.
-        command.args(crowd.flags()).env("RUST_LOG", "warn");
+        // With a log line for each route, the time would include the reader of the log.
+        command.args(source.flags()).env("RUST_LOG", "warn");
         let start = Instant::now();
         self.agent = Some(Process::start(command));
-        self.until(&format!("{peers} peers"), |site| {
+        self.wait_for(&format!("{peers} peers"), |site| {
             site.status().is_some_and(|status| status["phase"] == "ready" && status["peers"] == peers)
         })?;
         Ok(start.elapsed())
     }
 
     /// Waits until packets to this address use a route of the agent.
-    pub fn until_road(&mut self, to: IpAddr) -> Result<()> {
-        let device = self.host.find_link("flannel.1")?.context("flannel.1 is not there")?.index;
-        self.until(&format!("the route to {to}"), |site| {
-            route::get(&mut site.host.route, to).is_ok_and(|way| way.link == Some(device))
+    pub fn wait_for_route(&mut self, to: IpAddr) -> Result<()> {
+        let device = self.host.find_link("flannel.1")?.context("no link flannel.1")?.index;
+        self.wait_for(&format!("the route to {to}"), |site| {
+            route::get(&mut site.host.route, to).is_ok_and(|route| route.link == Some(device))
         })
     }
 
-    fn until(&mut self, what: &str, is_so: impl Fn(&mut Site) -> bool) -> Result<()> {
+    fn wait_for(&mut self, what: &str, is_reached: impl Fn(&mut Site) -> bool) -> Result<()> {
         let end = Instant::now() + TIMEOUT;
-        while !is_so(self) {
+        while !is_reached(self) {
             ensure!(Instant::now() < end, "not within {TIMEOUT:?}: {what}; {:?}", self.status());
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 
-    /// What the agent says of itself.
+    /// The agent's `/status`.
     fn status(&self) -> Option<Value> {
-        let ask = || -> std::io::Result<String> {
+        let request = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect("127.0.0.1:8081")?;
             stream.write_all(b"GET /status HTTP/1.0\r\n\r\n")?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            Ok(answer)
+            let mut response = String::new();
+            stream.read_to_string(&mut response)?;
+            Ok(response)
         };
-        let answer = self.netns.run(ask).ok()?.ok()?;
-        serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
+        let response = self.netns.run(request).ok()?.ok()?;
+        serde_json::from_str(response.split_once("\r\n\r\n")?.1).ok()
     }
 
     fn proc(&self, file: &str) -> Result<String> {
@@ -86,7 +86,7 @@ impl Site {
         Ok(fs::read_to_string(format!("/proc/{pid}/{file}"))?)
     }
 
-    /// Its memory now and at most, in MB (of 2^20 bytes).
+    /// The agent's memory now and its peak, in MB (of 2^20 bytes).
     pub fn memory(&self) -> Result<(f64, f64)> {
         let text = self.proc("status")?;
         let field = |name: &str| -> Option<f64> {
@@ -96,9 +96,9 @@ impl Site {
         field("VmRSS").zip(field("VmHWM")).context("no memory in /proc")
     }
 
-    /// Its share of a core while nothing happens, in percent.
+    /// The agent's share of a core while nothing happens, in percent.
     pub fn idle_cpu(&self, during: Duration) -> Result<f64> {
-        // The scheduler's own count in nanoseconds: the clock ticks of `stat` are too coarse.
+        // schedstat counts nanoseconds; the clock ticks of `stat` are too coarse.
         let run_time = || -> Result<f64> {
             let pid = self.agent.as_ref().context("no agent runs")?.id();
             let mut sum = 0.0;
@@ -114,7 +114,7 @@ impl Site {
         Ok(100.0 * (run_time()? - before) / start.elapsed().as_nanos() as f64)
     }
 
-    /// How many routes, neighbours and forwarding entries of ours there are.
+    /// The numbers of the agent's routes, neighbours and forwarding entries.
     pub fn objects(&self) -> Result<[usize; 3]> {
         let count = |script: &str| -> Result<usize> { Ok(self.node.sh(script).trim().parse()?) };
         Ok([

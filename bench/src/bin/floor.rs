@@ -71,7 +71,7 @@ fn add() -> Result<()> {
     Ok(std::io::stdout().write_all(result.as_bytes())?)
 }
 
-/// Waits for the kernel to the end, as a program without a child to leave it to must.
+/// Waits until the kernel has deleted the link: this program has no child process that could wait instead.
 fn del() -> Result<()> {
     let mut config = String::new();
     std::io::stdin().read_to_string(&mut config)?;
@@ -79,13 +79,13 @@ fn del() -> Result<()> {
         .raw(&link::header(0, 0, 0))
         .string(a::IFNAME, &host_end(&std::env::var("CNI_CONTAINERID")?));
     Socket::route()?.request(message)?;
-    // DEL gets the address in the result of ADD.
-    let given = config.split(r#""address":""#).nth(1).and_then(|rest| rest.split('/').next());
+    // The config of DEL has the result of ADD, with the address.
+    let leased = config.split(r#""address":""#).nth(1).and_then(|rest| rest.split('/').next());
     let _lock = locked()?;
-    Ok(fs::remove_file(Path::new(LEASES).join(given.ok_or("no address to release")?))?)
+    Ok(fs::remove_file(Path::new(LEASES).join(leased.ok_or("no address to release")?))?)
 }
 
-/// The next free address behind the one given last, in host-local's layout.
+/// Leases the next free address after the last allocated one, in host-local's file layout.
 fn lease(container: &str, ifname: &str) -> Result<Ipv4Addr> {
     let _lock = locked()?;
     let folder = Path::new(LEASES);
@@ -98,8 +98,7 @@ fn lease(container: &str, ifname: &str) -> Result<Ipv4Addr> {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
             other => other?.write_all(format!("{container}\r\n{ifname}").as_bytes())?,
         }
-        // Written over, not anew: a file that is emptied first has its old blocks freed and its new ones allocated at
-        // once.
+        // Overwritten instead of truncated: truncating makes the file system free the old block and allocate a new one.
         let file = File::options().write(true).create(true).truncate(false).open(newest)?;
         let text = ip.to_string();
         if file.metadata()?.len() > text.len() as u64 {
@@ -127,7 +126,8 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
     let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, "create the bridge")
         .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, BRIDGE)
-        // One of its own: else it takes its ports' smallest, and looks for that whenever a port comes or goes.
+        // A fixed address: otherwise the bridge takes the lowest one of its ports, and the kernel searches for it
+        // whenever a port is added or removed.
         .bytes(a::ADDRESS, &[2, 0, 0, 0, 0, 1])
         .nest(a::LINKINFO, |m| m.string(a::INFO_KIND, "bridge"));
     host.request(message)?;
@@ -136,7 +136,7 @@ fn create_bridge(host: &mut Socket) -> Result<u32> {
     Ok(bridge)
 }
 
-/// Both ends in one message: the host's up and on the bridge, the pod's born in the pod.
+/// Creates both ends in one message: the host's up and on the bridge, the pod's in the pod's namespace.
 fn veth(host_end: &str, ifname: &str, bridge: u32, pod: &File) -> Message {
     let queues = |m: Message| m.u32(a::NUM_TX_QUEUES, 1).u32(a::NUM_RX_QUEUES, 1);
     let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, "create the veth pair")

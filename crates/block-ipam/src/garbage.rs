@@ -170,7 +170,7 @@ impl Inventory {
     pub fn leaks(&self, snapshot: &StoreSnapshot) -> Vec<Leak> {
         let all = || snapshot.blocks().flat_map(|block| block.allocations().filter(is_used));
         let mut leaked: BTreeMap<&str, Vec<Leak>> = BTreeMap::new();
-        let (mut kept, mut living_containers) = (BTreeSet::new(), BTreeSet::new());
+        let (mut kept, mut used_containers) = (BTreeSet::new(), BTreeSet::new());
         for allocation in all() {
             let Some(handle) = allocation.attribute.handle() else { continue };
             match Holder::of(allocation.attribute) {
@@ -181,15 +181,15 @@ impl Inventory {
                 }
                 _ => {
                     kept.insert(handle);
-                    living_containers.insert(container(handle));
+                    used_containers.insert(container(handle));
                 }
             }
         }
         // Kubernetes does not report the address of a pod's second interface. It has the same container as the first.
-        let is_alive = |leak: &Leak| {
-            living_containers.contains(container(&leak.handle)) && self.pod(&leak.holder).is_some()
+        let is_in_use = |leak: &Leak| {
+            used_containers.contains(container(&leak.handle)) && self.pod(&leak.holder).is_some()
         };
-        leaked.retain(|handle, leaks| !kept.contains(handle) && !leaks.iter().any(is_alive));
+        leaked.retain(|handle, leaks| !kept.contains(handle) && !leaks.iter().any(is_in_use));
         leaked.into_values().flatten().collect()
     }
 }

@@ -86,7 +86,7 @@ async fn a_subnet_is_assigned_once_kept_over_a_restart_and_released() {
 
 #[tokio::test]
 async fn a_watch_reports_the_commits_of_other_processes() {
-    let scratch = Scratch::new("hears");
+    let scratch = Scratch::new("watch");
     let path = scratch.0.join("cluster.db");
     let store = Embedded::open(&path).await.unwrap();
     store.set_network(r#"{"Network": "10.8.0.0/16"}"#).await.unwrap();

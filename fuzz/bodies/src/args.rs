@@ -1,8 +1,8 @@
-//! `CNI_ARGS`, and the names that come in other variables.
+//! `CNI_ARGS`, and the names in the other `CNI_…` variables.
 
 use podwire_cni_spec::{Args, ContainerId, IfName, NetworkName};
 
-/// Whatever is read is written as it was, and read again.
+/// Text that parses is written as it was read, and its pairs make the same value.
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(args) = Args::parse(text) {
@@ -18,7 +18,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// A name that is let in can be a file's name, and an argument of nothing else.
+/// A name that parses is unchanged, and is safe as a file name: no separators, no hidden files.
 fn names(text: &str) {
     for name in [ContainerId::parse(text).map(String::from), NetworkName::parse(text).map(String::from)]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Network configs: lists, single configs, and each plugin's own reading of them.
+//! Network configs: lists, single configs, and the parsers of all plugins.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::status;
 
-/// Keys of all the shapes that plugins have.
+/// Has keys of each type that the plugins' configs use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(dead_code)]
@@ -40,7 +40,7 @@ enum Kind {
     Named { key: Option<bool> },
 }
 
-/// A list that is read is read again from the bytes that are remembered of it, and makes requests.
+/// A list that parses also parses from the bytes that it keeps, and each plugin's request has its name and version.
 pub fn run(bytes: &[u8]) {
     for list in [NetworkList::parse(bytes), NetworkList::from_single(bytes)].into_iter().flatten() {
         assert_eq!(NetworkList::parse(&list.bytes).as_ref(), Ok(&list));
@@ -81,7 +81,7 @@ fn plugins(bytes: &[u8], parsed: Option<Value>) {
         None => bytes.to_vec(),
         Some(mut value) => {
             status::without_files(&mut value);
-            // Most mutations would end at the version or the name.
+            // Without a valid version and name, most plugins would stop before they read the rest.
             if let Some(object) = value.as_object_mut() {
                 json::set(object, "cniVersion", "1.1.0".into());
                 json::set(object, "name", "net".into());
@@ -89,8 +89,8 @@ fn plugins(bytes: &[u8], parsed: Option<Value>) {
             value.to_string().into_bytes()
         }
     };
-    // What noop says is up to whoever tells it to.
+    // noop answers with whatever its config contains, so there is nothing to check.
     for plugin in podwire_plugins::PLUGINS.iter().filter(|plugin| plugin.name() != "noop") {
-        status::ask(*plugin, &stdin);
+        status::call(*plugin, &stdin);
     }
 }

@@ -1,4 +1,4 @@
-//! The ranges of host-local: its config, and the order in which addresses are given.
+//! The ranges of host-local: its config, and the order in which it allocates addresses.
 
 use podwire_cni_spec::capability::IpRange;
 use podwire_cni_spec::json;
@@ -7,19 +7,19 @@ use serde_json::{json, Value};
 
 use crate::status;
 
-/// How many addresses of a set are looked at.
-const SOME: usize = 300;
+/// How many addresses of a set are checked.
+const MAX_ADDRESSES: usize = 300;
 
-/// The bytes are the `ipam` section, or a subnet.
+/// The bytes are the `ipam` section, or else a subnet.
 pub fn run(bytes: &[u8]) {
     let mut section =
         json::parse(bytes).unwrap_or_else(|_| json!({"subnet": String::from_utf8_lossy(bytes)}));
     status::without_files(&mut section);
     let config = json!({"cniVersion": "1.1.0", "name": "net", "type": "host-local", "ipam": section});
     let host_local = status::plugin("host-local");
-    status::ask(host_local, config.to_string().as_bytes());
+    status::call(host_local, config.to_string().as_bytes());
     let runtime = json!({"cniVersion": "1.1.0", "name": "net", "ipam": {}, "runtimeConfig": {"ipRanges": section["ranges"]}});
-    status::ask(host_local, runtime.to_string().as_bytes());
+    status::call(host_local, runtime.to_string().as_bytes());
     if let Some(sets) = sets(&section) {
         sets.iter().for_each(check_order);
     }
@@ -42,18 +42,18 @@ fn sets(section: &Value) -> Option<Vec<RangeSet>> {
     range_sets(lists.map(|list| list.into_iter().map(spec).collect()).collect()).ok()
 }
 
-/// Every address that is offered is in the set, of the subnet's length, nobody's gateway, and offered once.
+/// Checks that each candidate is in the set, has the prefix of its range, is not a gateway, and is offered once.
 fn check_order(set: &RangeSet) {
     let mut seen = std::collections::HashSet::new();
     let mut last = None;
-    for candidate in set.after(None).take(SOME) {
+    for candidate in set.after(None).take(MAX_ADDRESSES) {
         assert!(set.contains(candidate.ip) && set.offers(candidate.ip));
         assert_eq!(set.find(candidate.ip), Some(candidate.range));
         assert_eq!(candidate.range.assign(candidate.ip).addr(), candidate.ip);
-        assert!(seen.insert(candidate.ip), "{} comes twice", candidate.ip);
+        assert!(seen.insert(candidate.ip), "{} is offered twice", candidate.ip);
         last = Some(candidate.ip);
     }
-    // From any address on, the round comes to the first one again.
-    let again: Vec<_> = set.after(last).take(SOME).collect();
+    // The order is a cycle: after any address, the search finds candidates again.
+    let again: Vec<_> = set.after(last).take(MAX_ADDRESSES).collect();
     assert_eq!(again.is_empty(), seen.is_empty());
 }

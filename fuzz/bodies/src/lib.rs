@@ -1,8 +1,8 @@
-//! What the fuzzer does with arbitrary bytes: one module a target. Each reads the bytes as something that comes to
-//! the project from outside, and panics if a promise is broken; that nothing panics by itself is the first promise.
+//! The bodies of the fuzz targets, one module each. A body parses arbitrary bytes as one kind of external input, and
+//! panics if the parser panics or breaks an invariant.
 //!
-//! [`TARGETS`] are run by cargo-fuzz (`make fuzz`), guided by coverage, and with [`mutation`]s of the committed
-//! seeds by `make test`.
+//! cargo-fuzz runs [`TARGETS`] guided by coverage (`make fuzz`). `make test` runs them with [`mutation`]s of the
+//! committed seeds.
 
 #![forbid(unsafe_code)]
 
@@ -15,7 +15,7 @@ pub mod netlink;
 pub mod result;
 mod status;
 
-/// What is done with some bytes.
+/// Runs one input.
 pub type Body = fn(&[u8]);
 
 /// Every target: its name and its body.

@@ -1,4 +1,4 @@
-//! What the kernel answers. The readers get it through a socket, at whose other end the fuzzer plays the kernel.
+//! Netlink messages from the kernel. The parsers read them from a socket pair whose other end the fuzzer writes to.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -14,52 +14,53 @@ use podwire_netlink::{attr, ct, genl, wireguard, Batch, Frame, Frames, Message, 
 const HEADER: usize = 16;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// A fresh socket gives its first request this number.
-const FIRST: u32 = 1;
-/// The kernel lets that many datagrams wait in a pair.
-const AT_ONCE: usize = 8;
+/// The sequence number of a new socket's first request.
+const FIRST_SEQUENCE: u32 = 1;
+/// A socket pair queues at most this many datagrams.
+const MAX_DATAGRAMS: usize = 8;
 
 const TABLE: Table = Table::named(Family::Inet, "podwire_masq");
 
-/// The bytes as they are, and with headers that fit the question.
+/// Parses the bytes unchanged, and as the response to each request of the project.
 pub fn run(bytes: &[u8]) {
     for frame in Frames::new(bytes) {
         read(frame);
     }
     attributes(bytes, 0);
-    let whole = answered(bytes);
-    for (name, ask) in QUESTIONS {
-        put(*ask, &whole);
-        if WAYS.contains(name) {
-            put(*ask, &[bytes.to_vec()]);
+    let valid = response(bytes);
+    for (name, request) in REQUESTS {
+        send(*request, &valid);
+        if RAW.contains(name) {
+            send(*request, &[bytes.to_vec()]);
         }
     }
 }
 
-/// Puts a question to a kernel that has these answers.
-fn put(ask: Question, answers: &[Vec<u8>]) {
+/// Sends a request to a socket that already has this response queued.
+fn send(request: Request, response: &[Vec<u8>]) {
     let (here, kernel) = UnixDatagram::pair().expect("a pair of sockets");
-    for datagram in answers.iter().take(AT_ONCE) {
+    for datagram in response.iter().take(MAX_DATAGRAMS) {
         let _ = kernel.send(datagram);
     }
-    // Who asks more than was answered gets an error and does not wait.
-    here.set_nonblocking(true).expect("a socket that does not wait");
-    ask(&mut Socket::from(OwnedFd::from(here)));
+    // When the response is shorter than the request expects, reading fails instead of waiting.
+    here.set_nonblocking(true).expect("a non-blocking socket");
+    request(&mut Socket::from(OwnedFd::from(here)));
 }
 
-type Question = fn(&mut Socket);
+type Request = fn(&mut Socket);
 
-/// One question for each way of asking: the others differ in what they do with a message that was understood.
-const WAYS: [&str; 6] = ["links", "a link", "a change", "changes", "a transaction", "notices"];
+/// One request for each function of [`Socket`] that receives: these also get the raw bytes. The other requests differ
+/// only in what they do with a message that was accepted.
+const RAW: [&str; 6] = ["links", "a link", "a change", "changes", "a transaction", "notices"];
 
-/// Everything that the project asks the kernel.
-const QUESTIONS: &[(&str, Question)] = &[
+/// Every kind of request that the project sends to the kernel.
+const REQUESTS: &[(&str, Request)] = &[
     ("links", |s| drop(link::list(s))),
     ("a link", |s| drop(link::by_name(s, "eth0"))),
     ("addresses", |s| drop(address::list(s, 1))),
     ("routes", |s| drop(route::list(s).map(|all| all.iter().for_each(|route| drop(route.replace()))))),
     ("a route", |s| drop(route::lookup(s, IpAddr::from([10, 7, 0, 1])))),
-    ("the way", |s| drop(route::get(s, IpAddr::from([10, 7, 0, 1])))),
+    ("the best route", |s| drop(route::get(s, IpAddr::from([10, 7, 0, 1])))),
     ("routes of a table", |s| drop(route::list_table(s, IpFamily::V6, route::MAIN))),
     ("neighbours", |s| {
         for one in neighbour::list(s, 2, IpFamily::V4).unwrap_or_default() {
@@ -126,7 +127,7 @@ fn read(frame: Frame<'_>) {
     }
 }
 
-/// Attributes nest; each is read in every way.
+/// Attributes are nested. Each is read as every type.
 fn attributes(bytes: &[u8], depth: usize) {
     for one in attr::attrs(bytes).take(100) {
         let _ = (
@@ -142,7 +143,7 @@ fn attributes(bytes: &[u8], depth: usize) {
         );
         let copy = Message::new(0, 0, "copy").bytes(one.kind, one.value).into_bytes();
         if one.value.len() < usize::from(u16::MAX) - 8 {
-            let back = attr::attrs(&copy[HEADER..]).next().expect("what was written can be read");
+            let back = attr::attrs(&copy[HEADER..]).next().expect("a written attribute parses");
             assert_eq!((back.kind, back.value), (one.kind, one.value));
         }
         if depth < 8 {
@@ -151,19 +152,19 @@ fn attributes(bytes: &[u8], depth: usize) {
     }
 }
 
-/// The same messages, cut where they lie about their length, as the answer to a first request; then its end.
-fn answered(bytes: &[u8]) -> Vec<Vec<u8>> {
+/// The same messages as the response to a first request, with lengths that fit the buffer; then NLMSG_DONE.
+fn response(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut datagram = Vec::new();
     let mut rest = bytes;
     while let Some(head) = rest.get(..HEADER) {
-        let told = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let length = told.clamp(HEADER, rest.len());
-        // A dump that always says it was torn would be asked for five times.
+        let stated = u32::from_ne_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let length = stated.clamp(HEADER, rest.len());
+        // A dump with this flag is inconsistent, and would be requested five times.
         let flags = u16::from_ne_bytes([head[6], head[7]]) & !NLM_F_DUMP_INTR;
         datagram.extend_from_slice(&(length as u32).to_ne_bytes());
         datagram.extend_from_slice(&head[4..6]);
         datagram.extend_from_slice(&flags.to_ne_bytes());
-        datagram.extend_from_slice(&FIRST.to_ne_bytes());
+        datagram.extend_from_slice(&FIRST_SEQUENCE.to_ne_bytes());
         datagram.extend_from_slice(&head[12..16]);
         datagram.extend_from_slice(&rest[HEADER..length]);
         datagram.resize(datagram.len().next_multiple_of(4), 0);
@@ -173,7 +174,7 @@ fn answered(bytes: &[u8]) -> Vec<Vec<u8>> {
     done.extend_from_slice(&20u32.to_ne_bytes());
     done.extend_from_slice(&NLMSG_DONE.to_ne_bytes());
     done.extend_from_slice(&0u16.to_ne_bytes());
-    done.extend_from_slice(&FIRST.to_ne_bytes());
+    done.extend_from_slice(&FIRST_SEQUENCE.to_ne_bytes());
     done.extend_from_slice(&[0; 8]);
     vec![datagram, done]
 }

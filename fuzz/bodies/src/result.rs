@@ -1,8 +1,8 @@
-//! Results of ADD in every version of the protocol.
+//! Results of ADD in each version of the protocol.
 
 use podwire_cni_spec::{json, Attachment, Version};
 
-/// What was read and written once is read and written again without any change.
+/// A result that was parsed and written parses and is written again without a change.
 pub fn run(bytes: &[u8]) {
     let Ok(value) = json::parse(bytes) else { return };
     let _ = podwire_cni_spec::Error::from_json(&value)
@@ -17,9 +17,9 @@ pub fn run(bytes: &[u8]) {
 
 fn round_trip(attachment: &Attachment, version: Version) {
     let Ok(written) = attachment.to_json(version) else { return };
-    let read = Attachment::from_json(&written, version).expect("what was written can be read");
+    let read = Attachment::from_json(&written, version).expect("a written result parses");
     assert_eq!(read.to_json(version).as_ref(), Ok(&written), "{version}");
     if version == Version::CURRENT {
-        assert_eq!(&read, attachment, "the newest version says everything");
+        assert_eq!(&read, attachment, "the newest version keeps every field");
     }
 }

@@ -1,15 +1,15 @@
-//! Asking a plugin for its STATUS: it reads and checks the whole config, and changes nothing.
+//! Calls a plugin's STATUS, which parses and checks the whole config and changes nothing.
 
 use podwire_cni_plugin::dispatch::{dispatch, Process};
 use podwire_cni_plugin::{Plugin, Registry};
 use podwire_plugins::AgentHooks;
 use serde_json::Value;
 
-/// Keys that name files: a fuzzer must not be led to read, or write, whatever there is on a machine.
+/// Keys that name files. The fuzzer removes them so that a plugin reads and writes no file of the machine.
 const FILES: [&str; 7] =
     ["rangefromfile", "resolvconf", "datadir", "subnetfile", "debugfile", "commandlog", "cnioutput"];
 
-/// Removes those keys, wherever they are.
+/// Removes these keys at every depth.
 pub fn without_files(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -21,8 +21,8 @@ pub fn without_files(value: &mut Value) {
     }
 }
 
-/// Sends STATUS with this config. The answer is nothing, or one error object.
-pub fn ask(plugin: &dyn Plugin, stdin: &[u8]) {
+/// Calls STATUS with this config. The output must be empty, or one error object.
+pub fn call(plugin: &dyn Plugin, stdin: &[u8]) {
     let env = |name: &str| match name {
         "CNI_COMMAND" => Some("STATUS".to_string()),
         "CNI_PATH" => Some("/nonexistent".to_string()),
@@ -36,8 +36,8 @@ pub fn ask(plugin: &dyn Plugin, stdin: &[u8]) {
     match status {
         0 => assert!(stdout.is_empty()),
         1 => {
-            let answer: Value = serde_json::from_slice(&stdout).expect("one JSON document");
-            let error = podwire_cni_spec::Error::from_json(&answer).expect("an error object");
+            let output: Value = serde_json::from_slice(&stdout).expect("one JSON document");
+            let error = podwire_cni_spec::Error::from_json(&output).expect("an error object");
             assert!(error.code != 0 && !error.msg.is_empty());
         }
         other => panic!("exit status {other}"),

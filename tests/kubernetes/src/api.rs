@@ -1,4 +1,4 @@
-//! A client of the API server with an administrator's rights, one request after the other.
+//! A client of the API server with an administrator's rights. It sends one request after the other.
 
 use std::future::Future;
 use std::path::Path;
@@ -16,10 +16,10 @@ use podwire_kernel::Netns;
 use serde_json::{json, Value};
 use tokio::runtime::Runtime;
 
-/// How long a server may be away, or too busy.
+/// How long requests are retried while the server is down or busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The resources whose rights are checked: those that are needed, and those that no account should have.
+/// The resources whose rights are checked: those that the components need, and those that no account should have.
 const KINDS: &[(&str, &str)] = &[
     ("", "nodes"),
     ("", "nodes/status"),
@@ -54,7 +54,7 @@ pub struct Kube {
 }
 
 impl Kube {
-    /// Reads a kubeconfig; all that is asked will be asked from within this network namespace.
+    /// Reads a kubeconfig. All requests are sent from this network namespace.
     pub fn new(netns: &Path, kubeconfig: &Value) -> Kube {
         let netns = Netns::open(netns).expect("a network namespace");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("tokio");
@@ -70,8 +70,7 @@ impl Kube {
         self.netns.run(|| self.runtime.block_on(question)).expect("the namespace")
     }
 
-    /// A server that has just come back, or has no time, is asked again; what it says of the question itself is its
-    /// answer.
+    /// Retries while the server does not answer or is overloaded. An error about the request itself is returned.
     fn ask<T, A: Future<Output = kube::Result<T>>>(&self, question: impl Fn() -> A) -> kube::Result<T> {
         let end = Instant::now() + TIMEOUT;
         loop {
@@ -85,13 +84,13 @@ impl Kube {
         }
     }
 
-    /// Whether the server serves, and has written down who may do what.
+    /// Whether the server is ready and has created its default roles.
     pub fn is_up(&self) -> bool {
         let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding"});
         self.ask_once(self.kind(&binding).get("system:kube-scheduler")).is_ok()
     }
 
-    /// The kind that an object says it is, in its namespace or in none.
+    /// The API of an object's kind, in its namespace if it has one.
     fn kind(&self, object: &Value) -> Api<DynamicObject> {
         let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (version, kind) = (word(&object["apiVersion"]), word(&object["kind"]));
@@ -103,7 +102,7 @@ impl Kube {
         }
     }
 
-    /// Makes objects as they are written, or changes them to that; the server's words if it refuses one.
+    /// Applies objects: creates or updates them. The error is the server's.
     pub fn try_apply(&self, objects: &[Value]) -> Result<(), String> {
         for object in objects {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -115,13 +114,13 @@ impl Kube {
         Ok(())
     }
 
-    /// The same; panics if one is refused.
+    /// Applies objects; panics if the server rejects one.
     #[track_caller]
     pub fn apply(&self, objects: &[Value]) {
         self.try_apply(objects).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Takes objects away, and whatever was made of them.
+    /// Deletes objects and their dependents.
     #[track_caller]
     pub fn delete(&self, objects: &[Value]) {
         for object in objects.iter().rev() {
@@ -132,7 +131,7 @@ impl Kube {
         }
     }
 
-    /// An object as it is now; none if it is not there.
+    /// An object, if it exists.
     pub fn find(&self, object: &Value) -> Option<Value> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
         let kind = self.kind(object);
@@ -140,31 +139,31 @@ impl Kube {
         found.map(|found| serde_json::to_value(found).expect("JSON"))
     }
 
-    /// A Node object, if kubelet has made it.
+    /// A Node object, if kubelet has created it.
     pub fn node(&self, name: &str) -> Option<Node> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         self.ask(|| nodes.get_opt(name)).unwrap_or_else(|error| panic!("node {name}: {error}"))
     }
 
-    /// A condition of a node: its status, reason and message. None if the node or the condition is not there.
+    /// A condition of a node: its status, reason and message. None if the node or the condition does not exist.
     pub fn condition(&self, node: &str, kind: &str) -> Option<[String; 3]> {
         let conditions = self.node(node)?.status?.conditions?;
         let found = conditions.into_iter().find(|one| one.type_ == kind)?;
         Some([found.status, found.reason.unwrap_or_default(), found.message.unwrap_or_default()])
     }
 
-    /// Whether a node says that it is ready for pods.
+    /// Whether a node's condition `Ready` is true.
     pub fn is_ready(&self, node: &str) -> bool {
         self.condition(node, "Ready").is_some_and(|[status, ..]| status == "True")
     }
 
-    /// Whether the scheduler may give pods to a node: Kubernetes takes its taints away a moment after it is ready.
+    /// Whether the scheduler may place pods on a node: Kubernetes removes the taints shortly after the node is ready.
     pub fn takes_pods(&self, node: &str) -> bool {
         let taints = |node: Node| node.spec.and_then(|spec| spec.taints).unwrap_or_default();
         self.node(node).is_some_and(|node| taints(node).is_empty())
     }
 
-    /// Keeps new pods from a node, or does not any more.
+    /// Cordons or uncordons a node.
     pub fn cordon(&self, node: &str, is_closed: bool) {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let change = Patch::Merge(json!({"spec": {"unschedulable": is_closed}}));
@@ -180,7 +179,8 @@ impl Kube {
         found.unwrap_or_else(|error| panic!("pods with {label}: {error}")).items
     }
 
-    /// Whether a service account of `kube-system` may do this (`patch`) to things of this kind (`nodes/status`).
+    /// Whether a service account of `kube-system` has the right to use this verb (`patch`) on a resource
+    /// (`nodes/status`).
     pub fn may(&self, account: &str, verb: &str, (group, kind): (&str, &str)) -> bool {
         let (resource, part) = kind.split_once('/').unwrap_or((kind, ""));
         let review: SubjectAccessReview = serde_json::from_value(json!({
@@ -202,7 +202,7 @@ impl Kube {
             .is_some_and(|status| status.allowed)
     }
 
-    /// All that a service account of `kube-system` may do, of what is asked here: `patch nodes/status`.
+    /// All checked rights of a service account of `kube-system`, such as `patch nodes/status`.
     pub fn rights(&self, account: &str) -> Vec<String> {
         let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
         let asked = KINDS.iter().flat_map(|kind| verbs.map(|verb| (*kind, verb)));
@@ -210,7 +210,7 @@ impl Kube {
         granted.map(|((_, kind), verb)| format!("{verb} {kind}")).collect()
     }
 
-    /// All objects of a kind that has no namespaces.
+    /// All objects of a kind without namespaces.
     pub fn list(&self, version: &str, kind: &str) -> Vec<Value> {
         let api = self.kind(&json!({"apiVersion": version, "kind": kind}));
         let all = ListParams::default();
@@ -219,7 +219,7 @@ impl Kube {
         found.items.into_iter().map(|object| serde_json::to_value(object).expect("JSON")).collect()
     }
 
-    /// Asks a pod to go elsewhere, as a drain does.
+    /// Evicts a pod, as a drain does.
     pub fn evict(&self, namespace: &str, pod: &str) {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let how = EvictParams::default();

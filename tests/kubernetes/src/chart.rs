@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::{helm, manifest};
 
-/// Where it is.
+/// The directory of the chart.
 pub const CHART: &str = "deploy/helm/podwire";
 
-/// Calls helm with these words; whether it succeeded, and what it said.
+/// Runs helm. Returns whether it succeeded, and its output.
 pub fn call(words: &[&str]) -> (bool, String) {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     let program = PROGRAM.get_or_init(helm);
@@ -20,7 +20,7 @@ pub fn call(words: &[&str]) -> (bool, String) {
     (output.status.success(), printed.into_owned())
 }
 
-/// What the chart makes with these settings, definitions of custom resources first.
+/// The objects of the chart with these settings, definitions of custom resources first.
 pub fn rendered(settings: &[&str]) -> Vec<Value> {
     let mut words = vec!["template", "podwire", CHART, "--namespace", "kube-system", "--include-crds"];
     words.extend(settings.iter().flat_map(|setting| ["--set", setting]));

@@ -10,21 +10,21 @@ use crate::control_plane::ControlPlane;
 use crate::machine::Disk;
 use crate::{image, Kube, Machine};
 
-/// Nothing that is waited for takes so long, on whatever machine.
+/// The timeout of all waiting.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Who gives nodes their ranges.
+/// The component that assigns pod CIDRs to nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranges {
     /// Kubernetes' own: the node IPAM of kube-controller-manager.
     KubeControllerManager,
-    /// Ours, by the manifest.
+    /// Podwire's controller, from the manifest.
     Podwire,
 }
 
 impl Ranges {
-    /// What `PODWIRE_TEST_RANGES` names: `podwire`, or `kube-controller-manager`. Without it ours, if this build has
-    /// it.
+    /// The choice of `PODWIRE_TEST_RANGES`: `podwire` or `kube-controller-manager`. The default is Podwire's
+    /// controller, if this build has it.
     pub fn chosen() -> Ranges {
         match std::env::var("PODWIRE_TEST_RANGES").as_deref() {
             Ok("podwire") => Ranges::Podwire,
@@ -42,9 +42,9 @@ impl Ranges {
     }
 }
 
-/// A cluster without nodes, to which machines can be added.
+/// A cluster, first without nodes.
 pub struct Cluster {
-    /// Asked as its administrator.
+    /// A client with administrator's rights.
     pub api: Kube,
     control: ControlPlane,
     image: String,
@@ -60,31 +60,31 @@ impl Cluster {
         wait_for("the API server", || api.is_up().then_some(()));
         control.go_on(ranges);
         let cluster = Cluster { api, control, image };
-        // No pod is admitted before.
+        // Before this, pods are not admitted.
         let account = serde_json::json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}});
         cluster.wait("the controllers", || cluster.api.find(&account));
         cluster
     }
 
-    /// Adds a machine, whose address ends with this number.
+    /// Adds a machine. `number` is the last part of its address.
     pub fn boot(&self, name: &str, number: u8) -> Machine {
         Machine::boot(&self.control, (name, number), &self.image, Disk::new(name))
     }
 
-    /// Cuts a machine's power and boots it again: its disk is as it was, all else is gone.
+    /// Cuts a machine's power and boots it again with the same disk.
     pub fn reboot(&self, machine: Machine) -> Machine {
         let (name, address) = (machine.name.clone(), machine.address.clone());
         let number = address.rsplit('.').next().and_then(|part| part.parse().ok()).expect("a number");
         Machine::boot(&self.control, (&name, number), &self.image, machine.unplug())
     }
 
-    /// Calls helm as an administrator, about the namespace `kube-system`: `install podwire CHART`.
+    /// Runs helm as an administrator, in the namespace `kube-system`: `install podwire CHART`.
     #[track_caller]
     pub fn helm(&self, words: &[&str]) -> String {
         self.control.helm(&words.join(" "))
     }
 
-    /// Takes the API server away for so long, while `work` is done; returns when it answers again.
+    /// Stops the API server for this time while `work` runs. Returns when the server answers again.
     pub fn without_api(&mut self, time: Duration, work: impl FnOnce() + Send) {
         self.control.kill_server();
         std::thread::scope(|scope| {
@@ -95,7 +95,7 @@ impl Cluster {
         self.wait("the API server is back", || self.api.is_up().then_some(()));
     }
 
-    /// Asks again and again until there is an answer; returns it.
+    /// Polls until there is a result, and returns it.
     #[track_caller]
     pub fn wait<T>(&self, what: &str, answer: impl FnMut() -> Option<T>) -> T {
         wait_for(what, answer)

@@ -7,12 +7,12 @@ use crate::{helm, programs, Ranges};
 
 /// The address of the control plane.
 pub const ADDRESS: &str = "192.168.99.1";
-/// All pods' addresses, and all Services': those of the chart's defaults.
+/// The pod network and the Service network: the chart's defaults.
 pub const PODS: &str = "10.244.0.0/16";
 const SERVICES: &str = "10.96.0.0/12";
 const FOLDER: &str = "/etc/kubernetes";
 
-/// A certificate for the API server, from a new CA, and the key of service account tokens.
+/// Creates a certificate for the API server, from a new CA, and the key of service account tokens.
 const CERTIFICATES: &str = r#"set -e
 mkdir -p /etc/kubernetes && cd /etc/kubernetes
 openssl ecparam -name prime256v1 -genkey -noout -out ca.key
@@ -27,17 +27,17 @@ openssl genrsa -out accounts.key 2048
 openssl rsa -in accounts.key -pubout -out accounts.pub
 base64 -w0 ca.crt >ca.base64"#;
 
-/// The control plane, and the link to its nodes.
+/// The control plane, with the link to its nodes.
 #[derive(Debug)]
 pub struct ControlPlane {
     pub stage: Stage,
     daemons: Vec<Daemon>,
-    /// `None` while it is away.
+    /// `None` while it is stopped.
     server: Option<Daemon>,
     ca: String,
 }
 
-/// The users, as the API server reads them: token, name, id, group. A user's token is its name.
+/// The users in the API server's format: token, name, id, group. A user's token is its name.
 fn users() -> String {
     let user = |name: &str| format!("{name},{name},{name}");
     let mut users = vec![format!("{},system:masters", user("admin"))];
@@ -50,7 +50,7 @@ fn users() -> String {
 }
 
 impl ControlPlane {
-    /// Starts all but what needs the API server to answer.
+    /// Starts everything except the controllers, which need the API server.
     pub fn start() -> ControlPlane {
         let stage = Stage::new(podwire_runtime_tests::Plugins::Ours);
         stage.sh(&format!(
@@ -82,7 +82,7 @@ impl ControlPlane {
         self.server = Some(self.stage.daemon(&["sh", "-c", &logged("kube-apiserver", &server)]));
     }
 
-    /// The API server is killed.
+    /// Kills the API server.
     pub fn kill_server(&mut self) {
         self.server.take().expect("the API server").kill(&self.stage);
     }
@@ -105,14 +105,14 @@ impl ControlPlane {
         self.run("kube-scheduler", &scheduler);
     }
 
-    /// Writes the credentials of one of the control plane's own programs; returns the file's name.
+    /// Writes the kubeconfig of a program of the control plane, and returns its path.
     fn identify(&self, name: &str) -> String {
         let path = format!("{FOLDER}/{name}.conf");
         self.stage.write(&path, &self.kubeconfig(&format!("system:{name}")).to_string());
         path
     }
 
-    /// helm, beside the API server.
+    /// Runs helm on the control plane's stage.
     #[track_caller]
     pub fn helm(&self, words: &str) -> String {
         self.stage.sh(&format!(
@@ -126,7 +126,7 @@ impl ControlPlane {
         self.daemons.push(self.stage.daemon(&["sh", "-c", &logged(name, arguments)]));
     }
 
-    /// How a user reaches the API server.
+    /// The kubeconfig of a user.
     pub fn kubeconfig(&self, user: &str) -> Value {
         json!({
             "apiVersion": "v1",
@@ -141,7 +141,7 @@ impl ControlPlane {
     }
 }
 
-/// The script that becomes one of the programs, whose words go to a file.
+/// A script that executes a program with its output in a log file.
 pub fn logged(name: &str, arguments: &str) -> String {
     format!("ulimit -n 20000; exec {}/{name} {arguments} >/var/log/{name}.log 2>&1", programs())
 }

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 
 use crate::control_plane::{logged, ControlPlane, ADDRESS, PODS};
 
-/// What kubelet wants to read under /proc/sys, and else would write there, for the whole machine that runs the test.
+/// Values under /proc/sys that kubelet requires. It would write them, for the whole machine that runs the test.
 const KERNEL: &[(&str, &str)] = &[
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -22,23 +22,23 @@ const KERNEL: &[(&str, &str)] = &[
 /// A node of the cluster.
 #[derive(Debug)]
 pub struct Machine {
-    /// What Kubernetes calls it.
+    /// Its Kubernetes name.
     pub name: String,
     /// Its address.
     pub address: String,
     containerd: Containerd,
-    /// None only while it is unplugged.
+    /// `None` only while its power is cut.
     disk: Option<Disk>,
     /// kubelet and kube-proxy.
     daemons: Vec<Daemon>,
 }
 
-/// A folder that goes with its owner.
+/// A directory that is removed when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Disk(PathBuf);
 
 impl Disk {
-    /// In memory.
+    /// Creates a directory in memory.
     pub(crate) fn new(name: &str) -> Disk {
         let folder = PathBuf::from(format!("/run/podwire-disk-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -53,7 +53,7 @@ impl Drop for Disk {
 }
 
 impl Machine {
-    /// Boots a machine from this disk, which may be empty. Its number is the last part of its address.
+    /// Boots a machine with this disk, which may be empty. `number` is the last part of its address.
     pub(crate) fn boot(
         control: &ControlPlane,
         (name, number): (&str, u8),
@@ -73,7 +73,7 @@ impl Machine {
         machine
     }
 
-    /// Cuts the power. Returns what stays: the disk.
+    /// Cuts the power. Returns the disk.
     pub(crate) fn unplug(mut self) -> Disk {
         self.disk.take().expect("a machine that runs")
     }
@@ -85,17 +85,17 @@ impl Machine {
             "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
             "authorization": {"mode": "AlwaysAllow"},
-            // The machine that runs the test may have the old cgroups, swap, and no right to raise limits.
+            // The machine that runs the test may have cgroups v1, swap, and no right to raise limits.
             "cgroupDriver": "cgroupfs",
             "failCgroupV1": false,
             "failSwapOn": false,
             "oomScoreAdj": 0,
             "maxOpenFiles": 20000,
-            // Disks in memory have no devices to measure, and nothing is to be thrown away there.
+            // Disks in memory have no device statistics, and the eviction of images must not happen.
             "localStorageCapacityIsolation": false,
             "evictionHard": {"memory.available": "50Mi"},
             "imageGCHighThresholdPercent": 100,
-            // The default is a folder of the machine that runs the test.
+            // The default is a directory of the machine that runs the test.
             "volumePluginDir": "/var/lib/kubelet/volume-plugins",
             "resolvConf": "",
             "nodeStatusUpdateFrequency": "2s",
@@ -119,7 +119,7 @@ impl Machine {
             "clusterCIDR": PODS,
             "hostnameOverride": self.name,
             "clientConnection": {"kubeconfig": "/etc/kubernetes/kube-proxy.conf"},
-            // The size of the table of connections is the whole machine's.
+            // The size of the connection table is shared with the whole machine.
             "conntrack": {"maxPerCore": 0, "min": 0},
         });
         self.containerd.write("/etc/kubernetes/kube-proxy.json", &config.to_string());
@@ -142,12 +142,12 @@ impl Machine {
         self.stage().can("timeout 60 busybox wget -qO /dev/null http://127.0.0.1:9472/readyz")
     }
 
-    /// Whether what its agent knows of the other nodes is what the API server knows.
+    /// Whether its agent has the same nodes as the API server.
     pub fn agent_is_current(&self) -> bool {
         self.agent_status()["store"]["synced"] == true
     }
 
-    /// What its agent says of itself; `null` if it does not answer.
+    /// The `/status` of its agent; `null` if it does not answer.
     pub fn agent_status(&self) -> Value {
         let asked = self.stage().try_sh("timeout 5 busybox wget -qO- http://127.0.0.1:9472/status").stdout;
         serde_json::from_slice(&asked).unwrap_or_default()
@@ -160,7 +160,7 @@ impl Machine {
         values.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
     }
 
-    /// Runs a shell script in a container, by Kubernetes' name of it (`containerd://…`).
+    /// Runs a shell script in a container. `container` is its id as Kubernetes shows it (`containerd://…`).
     pub fn exec(&self, container: &str, script: &str) -> Output {
         let id = container.rsplit('/').next().unwrap_or_default().to_owned();
         let mut cri = Cri::connect(&self.stage().file(SOCKET));
@@ -168,7 +168,7 @@ impl Machine {
         Output { status: done.status, stdout: done.printed, stderr: String::new() }
     }
 
-    /// Links that lead to pods.
+    /// The number of links to pods.
     pub fn veths(&self) -> usize {
         self.stage()
             .json("ip -j link show type veth")
@@ -177,7 +177,7 @@ impl Machine {
     }
 }
 
-/// A link from the machine to the control plane's bridge, which is also its default route.
+/// A link from the machine to the control plane's bridge, which is also its default gateway.
 fn connect(control: &ControlPlane, stage: &Stage, name: &str, number: u8) {
     let (hub, node) = (control.stage.pid().to_string(), stage.pid().to_string());
     control.stage.sh(&format!("ip link delete {name} 2>/dev/null || true"));
@@ -190,7 +190,7 @@ fn connect(control: &ControlPlane, stage: &Stage, name: &str, number: u8) {
     ));
 }
 
-/// Shows kubelet the values that it wants in files of the stage, so that it has nothing to write into the kernel.
+/// Mounts files with the values that kubelet requires over /proc/sys, so that kubelet writes nothing to the kernel.
 fn shield(stage: &Stage) {
     for (key, value) in KERNEL {
         let plain = format!("/run/kernel/{key}");

@@ -9,20 +9,20 @@ pub fn objects(path: &str) -> Vec<Value> {
     parse(&text)
 }
 
-/// The objects in a text of one or several YAML documents.
+/// The objects in a text of one or more YAML documents.
 pub fn parse(text: &str) -> Vec<Value> {
     let parsed = serde_saphyr::from_multiple::<Value>(text);
     let all = parsed.unwrap_or_else(|error| panic!("not YAML: {error}\n{text}"));
     all.into_iter().filter(|one| !one.is_null()).collect()
 }
 
-/// What a line says of an object: its kind and its name.
+/// The kind and the name of an object.
 pub fn title(object: &Value) -> String {
     let word = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     format!("{} {}", word(&object["kind"]), word(&object["metadata"]["name"]))
 }
 
-/// Whether an object is a part of this component.
+/// Whether an object belongs to this component.
 pub fn is_part_of(object: &Value, component: &str) -> bool {
     object["metadata"]["labels"]["app.kubernetes.io/component"] == component
 }

@@ -7,11 +7,11 @@ use serde_json::{json, Value};
 
 use crate::{Cluster, Machine};
 
-/// What a pod serves: the address of the client.
+/// The page of a pod: the address of the client.
 const SERVE: &str = "mkdir -p /www/cgi-bin && cd /www/cgi-bin && echo '#!/bin/sh
 echo; echo $REMOTE_ADDR' > who && chmod +x who && exec httpd -f -p 0.0.0.0:8080 -h /www";
 
-/// Some pods, as evenly spread as they can be.
+/// Creates pods, spread evenly over the nodes.
 pub fn web(replicas: u8) -> Value {
     json!({
         "apiVersion": "apps/v1",
@@ -40,20 +40,20 @@ pub fn web(replicas: u8) -> Value {
     })
 }
 
-/// A pod that serves.
+/// A pod with a web server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Served {
     /// Its node's name.
     pub node: String,
     /// Its address.
     pub address: String,
-    /// Its container, by Kubernetes' name of it.
+    /// Its container id, as Kubernetes shows it.
     pub container: String,
     /// Its name.
     pub name: String,
 }
 
-/// The pods, if so many of them are there, all of them ready, and none is going.
+/// The pods, if there are exactly this many, all are ready, and none is being deleted.
 pub fn served(cluster: &Cluster, count: usize) -> Option<Vec<Served>> {
     let pods = cluster.api.pods("default", "app=web");
     let mut all = pods.iter().map(read).collect::<Option<Vec<Served>>>()?;
@@ -73,12 +73,12 @@ fn read(pod: &Pod) -> Option<Served> {
     })
 }
 
-/// The nodes that they are on.
+/// The nodes of the pods.
 pub fn nodes_of(pods: &[Served]) -> BTreeSet<&str> {
     pods.iter().map(|pod| pod.node.as_str()).collect()
 }
 
-/// Every pod sends a request to every pod, which returns the client's address: it must be the sender's own.
+/// Each pod sends a request to each pod, which returns the client's address: it must be the sender's pod address.
 pub fn all_reach_all(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     for asker in pods {
         let machine = machines.iter().find(|machine| machine.name == asker.node).expect("its node");
@@ -95,8 +95,8 @@ pub fn all_reach_all(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     }
 }
 
-/// A policy closes all pods to each other, on one node and between nodes, and probes still reach them; without it all
-/// is open again.
+/// A policy denies all connections between pods, on one node and between nodes, and probes of kubelet still pass.
+/// Without the policy all connections are allowed again.
 pub fn kept_apart(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     let closed = json!({
         "apiVersion": "networking.k8s.io/v1",
@@ -118,13 +118,13 @@ pub fn kept_apart(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
     all_reach_all(cluster, machines, pods);
 }
 
-/// What kubelet would write into the kernel, if it were let.
+/// The kernel's values of the sysctls that kubelet would write.
 pub fn kernel() -> String {
     let keys = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"];
     keys.map(|key| std::fs::read_to_string(format!("/proc/sys/{key}")).unwrap_or_default()).concat()
 }
 
-/// A node loses its power and comes back with its disk and nothing else: so do its pods, of which there are six in all.
+/// A node loses its power and boots with its disk and nothing else. There are six pods, some of them on this node.
 pub fn reboot(cluster: &Cluster, machines: &mut Vec<Machine>, rebooted: usize) {
     let before = cluster.wait("all pods", || served(cluster, 6));
     let machine = cluster.reboot(machines.remove(rebooted));
@@ -132,7 +132,7 @@ pub fn reboot(cluster: &Cluster, machines: &mut Vec<Machine>, rebooted: usize) {
     machines.insert(rebooted, machine);
     let machine = &machines[rebooted];
     cluster.wait(&format!("the agent of {name} is back"), || machine.agent_is_ready().then_some(()));
-    let after = cluster.wait("its pods are back", || {
+    let after = cluster.wait("its pods run again", || {
         let is_new =
             |pod: &&Served| pod.node == name && before.iter().all(|old| old.container != pod.container);
         let had = before.iter().filter(|pod| pod.node == name).count();

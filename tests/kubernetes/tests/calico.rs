@@ -140,7 +140,7 @@ fn lose_node(cluster: &Cluster, machine: Machine) {
 fn agents_are_removed(cluster: &Cluster, machines: &[Machine]) {
     cluster.helm(&["uninstall", "podwire"]);
     assert_eq!(cluster.api.list(GROUP, "IPPool").len(), 1, "the pool stays");
-    cluster.wait("the agents are gone", || {
+    cluster.wait("the agents are deleted", || {
         let agents = cluster.api.pods("kube-system", "app.kubernetes.io/component=agent");
         // The pod of the lost node stays until Kubernetes notices.
         let is_here = |node: &str| machines.iter().any(|machine| machine.name == node);

@@ -1,5 +1,5 @@
 //! A cluster with `deploy/kubernetes-flannel.yaml`: nodes get a network, pods reach each other, a node joins, one is
-//! drained, one is rebooted, the agents are removed. Afterwards the kernel, which all nodes share, is as before.
+//! drained, one is rebooted, the agents are removed. At the end the kernel, which all nodes share, is as before.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 const MANIFEST: &str = "deploy/kubernetes-flannel.yaml";
 
-/// How long the API server is away.
+/// How long the API server is stopped.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Waits until a node is ready, and sees that it never is before its agent.
+/// Waits until a node is ready, and checks that it is not ready before its agent.
 fn becomes_ready(cluster: &Cluster, machine: &Machine) {
     cluster.wait(&format!("{} is ready", machine.name), || {
         cluster
@@ -31,7 +31,7 @@ fn becomes_ready(cluster: &Cluster, machine: &Machine) {
     cluster.wait(&format!("{} takes pods", machine.name), takes_pods);
 }
 
-/// The manifest's objects; of the controller only where it is the one who gives out ranges.
+/// The manifest's objects, with the controller only if it assigns the pod CIDRs.
 fn podwire(ranges: Ranges) -> Vec<Value> {
     let mut objects = manifest::objects(MANIFEST);
     if ranges == Ranges::KubeControllerManager {
@@ -71,12 +71,12 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     metrics_are_true(&cluster, &machines);
 
     upgrade(&cluster, &machines, &objects);
-    // By agents that found pods and rules of before.
+    // The agents find existing pods and rules.
     kept_apart(&cluster, &machines, &pods);
     drain(&cluster, &machines, 1);
     reboot(&cluster, &mut machines, 2);
     becomes_ready(&cluster, &machines[2]);
-    // The last: Kubernetes' own controllers and its scheduler take up to a minute until they know again what is.
+    // This is last: afterwards Kubernetes' controllers and scheduler need up to a minute to work again.
     lose_the_api(&mut cluster, &machines);
     agents_go(&cluster, &machines, &objects);
 
@@ -85,7 +85,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     assert_eq!(kernel(), before, "the kernel of the machine that runs the test");
 }
 
-/// Nodes are there and say why they are not ready, and stay so.
+/// Nodes register, report why they are not ready, and stay not ready.
 fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
     for machine in machines {
         let why = cluster.wait(&format!("{} reports why it is not ready", machine.name), || {
@@ -93,7 +93,7 @@ fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
         });
         assert_eq!(why[0], "False", "{why:?}");
     }
-    // A few heartbeats later it is still so.
+    // They still do after a few heartbeats.
     std::thread::sleep(Duration::from_secs(5));
     for machine in machines {
         assert!(!cluster.api.is_ready(&machine.name), "{} is ready without a network", machine.name);
@@ -101,7 +101,8 @@ fn no_network_no_readiness(cluster: &Cluster, machines: &[Machine]) {
     }
 }
 
-/// What the agents need, which is seen by their working, is all that they may; likewise the controller.
+/// The agents have only the rights that they need, and so does the controller. That they have enough shows in the other
+/// checks.
 fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
     let rights = |account: &str| cluster.api.rights(account);
     let watched = ["get nodes", "list nodes", "watch nodes"];
@@ -118,7 +119,7 @@ fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
     ];
     assert_eq!(rights("podwire-agent"), [&watched[..], &agents].concat());
     if ranges == Ranges::Podwire {
-        // Of leases it may also get and change its own, which is not asked here.
+        // It may also get and update its own Lease, which is not checked here.
         let controllers = ["patch nodes", "create events", "patch events", "create leases"];
         assert_eq!(rights("podwire-controller"), [&watched[..], &controllers].concat());
     }
@@ -151,7 +152,7 @@ fn metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
     }
 }
 
-/// Another version of the agents is rolled out, node by node, and no packet between nodes is lost meanwhile.
+/// Another version of the agents is rolled out, node by node, and no packet between nodes is lost.
 fn upgrade(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
     let mut agents = objects.iter().find(|object| object["kind"] == "DaemonSet").expect("the agents").clone();
     agents["spec"]["template"]["metadata"]["annotations"]["test/version"] = "next".into();
@@ -162,7 +163,7 @@ fn upgrade(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let pings = scope.spawn(|| {
-            // At least one round; and an end, should the rollout have none.
+            // At least one round, and a limit in case the rollout does not end.
             for round in 0..100 {
                 if round > 0 && is_done.load(Ordering::Relaxed) {
                     break;
@@ -185,8 +186,8 @@ fn upgrade(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
     });
 }
 
-/// The API server is away for a minute: agents say so, and no packet between nodes is lost. Once it is back they follow
-/// it again, nodes and policies.
+/// The API server is stopped for a minute: the agents report it, and no packet between nodes is lost. Afterwards the
+/// agents follow changes of nodes and policies again.
 fn lose_the_api(cluster: &mut Cluster, machines: &[Machine]) {
     let pods = cluster.wait("all pods", || served(cluster, 6));
     let (from, to) = (&pods[0], pods.last().expect("a pod"));
@@ -208,7 +209,7 @@ fn lose_the_api(cluster: &mut Cluster, machines: &[Machine]) {
     kept_apart(cluster, machines, &pods);
 }
 
-/// All pods of a node go elsewhere, leave nothing there, and the others do not notice.
+/// All pods of a node are evicted. They leave nothing behind there, and other pods are not affected.
 fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     let machine = &machines[drained];
     cluster.api.cordon(&machine.name, true);
@@ -227,10 +228,10 @@ fn drain(cluster: &Cluster, machines: &[Machine], drained: usize) {
     cluster.api.cordon(&machine.name, false);
 }
 
-/// What the manifest made is taken away: running pods go on talking.
+/// The objects of the manifest are deleted: running pods keep their connections.
 fn agents_go(cluster: &Cluster, machines: &[Machine], objects: &[Value]) {
     cluster.api.delete(objects);
-    cluster.wait("the agents are gone", || {
+    cluster.wait("the agents are deleted", || {
         let agents = cluster.api.pods("kube-system", "app.kubernetes.io/component=agent");
         (agents.is_empty() && machines.iter().all(|machine| !machine.agent_is_ready())).then_some(())
     });

@@ -1,46 +1,46 @@
-//! containerd on a stage, set up as the guide says.
+//! containerd on a stage, configured as in docs/containerd.md.
 
 use std::ops::Deref;
 
 use crate::{guide, Cri, Daemon, Gate, Stage, Then, GATES};
 
-/// Where containerd listens, on its stage.
+/// The socket of containerd, on its stage.
 pub const SOCKET: &str = "/run/containerd/containerd.sock";
 /// The network of its pods, on its stage.
 pub const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
 
 const CONFIG: &str = "/etc/containerd/config.toml";
-/// Where programs are looked for, behind the [`GATES`].
+/// The PATH of containerd, after [`GATES`].
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const GUIDE: &str = "docs/containerd.md";
 
-/// containerd, the images that tests run, and the stage on which all of it is.
+/// containerd with the images of the tests, on a stage.
 #[derive(Debug)]
 pub struct Containerd {
     stage: Stage,
     daemon: Option<Daemon>,
-    /// Where its programs are looked for.
+    /// The PATH of its programs.
     path: String,
 }
 
-/// What is to be different from the guide.
+/// Differences from the guide's configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unlike<'a> {
-    /// The image for what holds a pod's namespaces.
+    /// The image of the container that holds a pod's namespaces.
     pub pause: Option<&'a str>,
-    /// The folder with containerd's programs.
+    /// The directory with containerd's programs.
     pub programs: Option<&'a str>,
-    /// No network: the installer under test writes it.
+    /// Writes no network: the installer under test writes it.
     pub no_network: bool,
 }
 
 impl Containerd {
-    /// Starts containerd with the config and the network that the guide shows, and loads the images.
+    /// Starts containerd with the config and the network of the guide, and loads the images.
     pub fn start(stage: Stage) -> Containerd {
         Containerd::start_unlike(stage, Unlike::default())
     }
 
-    /// The same, but for what is named.
+    /// The same, with these differences from the guide.
     pub fn start_unlike(stage: Stage, unlike: Unlike<'_>) -> Containerd {
         let config = guide::block(GUIDE, "toml", "sandbox_image");
         let pause = config.lines().find(|line| line.trim_start().starts_with("sandbox_image = "));
@@ -72,7 +72,7 @@ impl Containerd {
         self.cri().wait();
     }
 
-    /// Ends it as a crash does. Containers go on.
+    /// Kills it, as in a crash. Containers keep running.
     pub fn kill(&mut self) {
         self.daemon.take().expect("containerd runs").kill(&self.stage);
     }
@@ -83,7 +83,7 @@ impl Containerd {
         gate.pass(&self.stage, then, || daemon.kill(&self.stage));
     }
 
-    /// Asks it to end. Containers go on.
+    /// Stops it. Containers keep running.
     pub fn stop(&mut self) {
         self.daemon.take().expect("containerd runs").stop(&self.stage);
     }
@@ -93,7 +93,7 @@ impl Containerd {
         Cri::connect(&self.stage.file(SOCKET))
     }
 
-    /// Gives its pods another network, written as containerd notices it: beside, and renamed.
+    /// Replaces the network of its pods: writes a temporary file and renames it, so that containerd notices.
     pub fn set_network(&self, network: &str) {
         self.write(&format!("{NETWORK}.new"), network);
         self.sh(&format!("mv {NETWORK}.new {NETWORK}"));
@@ -108,7 +108,7 @@ impl Deref for Containerd {
     }
 }
 
-/// The network that the guide shows.
+/// The network in the guide.
 pub fn network() -> String {
     guide::block(GUIDE, "json", "portmap")
 }

@@ -1,4 +1,4 @@
-//! A client of the container runtime interface of Kubernetes, as kubelet is one, one call after the other.
+//! A client of the container runtime interface of Kubernetes. Like kubelet it makes one call after the other.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tonic::transport::{Channel, Endpoint};
 
-/// No call takes so long.
+/// The timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A connection to a container runtime.
@@ -28,12 +28,12 @@ pub struct PodSpec {
     config: PodSandboxConfig,
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Clone, Debug)]
 pub struct Sandbox {
-    /// The runtime's name of it: the container id of the plugins.
+    /// The runtime's id of the pod, which is the plugins' container id.
     pub id: String,
-    /// Its addresses, the first one first.
+    /// Its addresses.
     pub addresses: Vec<String>,
     /// The path of its network namespace.
     pub netns: String,
@@ -42,21 +42,21 @@ pub struct Sandbox {
 /// A container in a pod.
 #[derive(Clone, Debug)]
 pub struct Container {
-    /// The runtime's name of it.
+    /// The runtime's id of the container.
     pub id: String,
 }
 
-/// What a command in a container came to.
+/// The outcome of a command in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Executed {
     /// Its exit status.
     pub status: i32,
-    /// What it printed, and what it complained about.
+    /// Its standard output, and its standard error.
     pub printed: String,
 }
 
 impl PodSpec {
-    /// A pod of this name.
+    /// A pod with this name.
     pub fn named(name: &str) -> PodSpec {
         let metadata = PodSandboxMetadata {
             name: name.into(),
@@ -74,7 +74,7 @@ impl PodSpec {
         PodSpec { config }
     }
 
-    /// A port of the node that leads to a port of the pod, over TCP.
+    /// Adds a host port that maps to a TCP port of the pod.
     pub fn port(mut self, host: u16, pod: u16) -> PodSpec {
         let mapping = PortMapping {
             protocol: Protocol::Tcp.into(),
@@ -86,13 +86,13 @@ impl PodSpec {
         self
     }
 
-    /// An annotation, such as Kubernetes' of bandwidth.
+    /// Adds an annotation, such as those for bandwidth.
     pub fn annotation(mut self, key: &str, value: &str) -> PodSpec {
         self.config.annotations.insert(key.into(), value.into());
         self
     }
 
-    /// What the containers' `/etc/resolv.conf` should say.
+    /// Sets the content of the containers' `/etc/resolv.conf`.
     pub fn dns(mut self, servers: &[&str], searches: &[&str], options: &[&str]) -> PodSpec {
         let list = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let dns = DnsConfig { servers: list(servers), searches: list(searches), options: list(options) };
@@ -116,7 +116,7 @@ impl Cri {
         }
     }
 
-    /// Waits until the runtime has read what it knows: before, it takes connections and refuses every call.
+    /// Waits until the runtime has loaded its state: before that it accepts connections and fails every call.
     pub(crate) fn wait(&mut self) {
         let end = Instant::now() + TIMEOUT;
         while let Err(error) = self.runtime.block_on(self.client.status(StatusRequest { verbose: false })) {
@@ -125,7 +125,7 @@ impl Cri {
         }
     }
 
-    /// Starts a pod; the runtime's words if it fails.
+    /// Starts a pod. The error is the runtime's.
     pub fn try_run(&mut self, spec: &PodSpec) -> Result<Sandbox, String> {
         let request =
             RunPodSandboxRequest { config: Some(spec.config.clone()), runtime_handler: String::new() };
@@ -134,13 +134,13 @@ impl Cri {
         Ok(self.sandbox(&id))
     }
 
-    /// Starts a pod.
+    /// Starts a pod; panics if that fails.
     #[track_caller]
     pub fn run(&mut self, spec: &PodSpec) -> Sandbox {
         self.try_run(spec).unwrap_or_else(|error| panic!("RunPodSandbox: {error}"))
     }
 
-    /// What is so of a pod that was started.
+    /// The state of a started pod.
     pub fn sandbox(&mut self, id: &str) -> Sandbox {
         let request = PodSandboxStatusRequest { pod_sandbox_id: id.into(), verbose: true };
         let answer = self.runtime.block_on(self.client.pod_sandbox_status(request));
@@ -157,7 +157,7 @@ impl Cri {
         Sandbox { id: id.into(), addresses: addresses.filter(|one| !one.is_empty()).collect(), netns }
     }
 
-    /// The pods that the runtime knows, running or not.
+    /// All pods of the runtime, running or not.
     pub fn list(&mut self) -> Vec<String> {
         let answer =
             self.runtime.block_on(self.client.list_pod_sandbox(ListPodSandboxRequest { filter: None }));
@@ -165,7 +165,7 @@ impl Cri {
         answer.items.into_iter().map(|pod| pod.id).collect()
     }
 
-    /// Stops a pod: its containers end, its network is detached. The runtime's words if it fails.
+    /// Stops a pod: its containers end, its network is detached. The error is the runtime's.
     pub fn try_stop(&mut self, id: &str) -> Result<(), String> {
         let request = StopPodSandboxRequest { pod_sandbox_id: id.into() };
         let answer = self.runtime.block_on(self.client.stop_pod_sandbox(request));
@@ -181,13 +181,13 @@ impl Cri {
         answer.unwrap_or_else(|error| panic!("RemovePodSandbox: {error}"));
     }
 
-    /// Starts a container in a pod, which runs these words.
+    /// Starts a container in a pod with this command.
     #[track_caller]
     pub fn container(&mut self, pod: &Sandbox, spec: &PodSpec, words: &[&str]) -> Container {
         self.try_container(pod, spec, crate::image::BOX, words).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Starts a container of this image; the runtime's words if it fails.
+    /// Starts a container of this image. The error is the runtime's.
     pub fn try_container(
         &mut self,
         pod: &Sandbox,
@@ -217,7 +217,7 @@ impl Cri {
         Ok(Container { id })
     }
 
-    /// Fetches an image; the runtime's words if it fails.
+    /// Pulls an image. The error is the runtime's.
     pub fn try_pull(&mut self, image: &str) -> Result<(), String> {
         let image = Some(ImageSpec { image: image.into(), ..ImageSpec::default() });
         let request = PullImageRequest { image, ..PullImageRequest::default() };
@@ -238,7 +238,7 @@ impl Cri {
         Executed { status: answer.exit_code, printed: printed.into_owned() }
     }
 
-    /// What a shell script prints in a container; panics if it fails.
+    /// Runs a shell script in a container and returns what it prints; panics if it fails.
     #[track_caller]
     pub fn sh(&mut self, container: &Container, script: &str) -> String {
         let Executed { status, printed } = self.exec(container, script);
@@ -246,7 +246,7 @@ impl Cri {
         printed
     }
 
-    /// The runtime's conditions: whether each is so, and why not.
+    /// The conditions of the runtime's status: the value of each, and the reason.
     pub fn conditions(&mut self) -> HashMap<String, (bool, String)> {
         let answer = self.runtime.block_on(self.client.status(StatusRequest { verbose: false }));
         let answer = answer.unwrap_or_else(|error| panic!("Status: {error}")).into_inner();

@@ -1,14 +1,14 @@
-//! A program that runs on a stage beside the test.
+//! A program that runs on a stage during a test.
 
 use podwire_tests::Process;
 
 use crate::Stage;
 
-/// A running program. It keeps running when this is dropped, until its stage ends or it is stopped.
+/// A running program. It keeps running after this value is dropped, until its stage ends or it is stopped.
 #[derive(Debug)]
 pub struct Daemon {
     process: Process,
-    /// Its number on the stage.
+    /// Its PID on the stage.
     pid: u32,
 }
 
@@ -25,28 +25,28 @@ impl Daemon {
         Daemon { process, pid }
     }
 
-    /// Its number on the stage.
+    /// Its PID on the stage.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits for a line on its standard error with all of these words; returns it.
+    /// Waits for a line on its standard error that contains all of these words, and returns it.
     #[track_caller]
     pub fn expect(&mut self, words: &[&str]) -> String {
         self.process.expect(words)
     }
 
-    /// How many lines with all of these words there were.
+    /// The number of lines that contain all of these words.
     pub fn count(&self, words: &[&str]) -> usize {
         self.process.count(words)
     }
 
-    /// Ends it as a crash does (SIGKILL), and waits until it has ended. What it started goes on.
+    /// Kills it (SIGKILL), and waits until it has ended. Programs that it started keep running.
     pub fn kill(self, stage: &Stage) {
         self.end(stage, "KILL");
     }
 
-    /// Asks it to end (SIGTERM), and waits until it has. What it started goes on.
+    /// Stops it (SIGTERM), and waits until it has ended. Programs that it started keep running.
     pub fn stop(self, stage: &Stage) {
         self.end(stage, "TERM");
     }

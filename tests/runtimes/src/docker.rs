@@ -1,4 +1,5 @@
-//! Docker on a stage, set up as the guide says: Docker gives containers no network, and `podwire cni` attaches them.
+//! Docker on a stage, configured as in docs/docker.md: Docker gives containers no network, and `podwire cni` attaches
+//! them.
 
 use std::ops::Deref;
 
@@ -11,10 +12,10 @@ const GUIDE: &str = "docs/docker.md";
 const CONFIG: &str = "/etc/docker/daemon.json";
 const NETWORK: &str = "/etc/cni/net.d/10-pods.conflist";
 const LET_DIE: &str = "timeout 60 sh -c 'while kill -0 $(cat /run/docker/containerd/containerd.pid); do sleep 0.05; done' 2>/dev/null || true";
-/// The guide's script.
+/// The script of the guide.
 const DOCKER_NET: &str = "/run/test/docker-net";
 
-/// dockerd, the images that tests run, and the stage on which all of it is.
+/// dockerd with the images of the tests, on a stage.
 #[derive(Debug)]
 pub struct Docker {
     stage: Stage,
@@ -22,7 +23,7 @@ pub struct Docker {
 }
 
 impl Docker {
-    /// Starts dockerd with the config and the network that the guide shows, and loads the images.
+    /// Starts dockerd with the config and the network of the guide, and loads the images.
     pub fn start(stage: Stage) -> Docker {
         stage.write(CONFIG, &guide::block(GUIDE, "json", "live-restore"));
         stage.write(NETWORK, &Docker::network());
@@ -36,12 +37,12 @@ impl Docker {
         docker
     }
 
-    /// The guide's network.
+    /// The network in the guide.
     pub fn network() -> String {
         guide::block(GUIDE, "json", "portmap")
     }
 
-    /// Gives containers another network of the same name.
+    /// Replaces the network of the containers by another one of the same name.
     pub fn set_network(&self, network: &str) {
         self.write(NETWORK, network);
     }
@@ -49,8 +50,8 @@ impl Docker {
     /// Starts it again after it was killed or stopped, and waits until it serves.
     pub fn restart(&mut self) {
         assert!(self.daemon.is_none(), "dockerd runs");
-        // The containerd of a dockerd that was killed dies a moment later. One that still meets it takes it for its
-        // own, and waits for it in vain.
+        // The containerd of a killed dockerd ends shortly after it. A new dockerd that still finds it would use it, and
+        // wait for it forever.
         self.stage.sh(LET_DIE);
         let path = format!("PATH={GATES}:/usr/sbin:/usr/bin:/sbin:/bin");
         let mut daemon = self.stage.daemon(&["env", &path, "dockerd"]);
@@ -58,17 +59,17 @@ impl Docker {
         self.daemon = Some(daemon);
     }
 
-    /// Ends it as a crash does. Containers go on.
+    /// Kills it, as in a crash. Containers keep running.
     pub fn kill(&mut self) {
         self.daemon.take().expect("dockerd runs").kill(&self.stage);
     }
 
-    /// Asks it to end. Containers go on.
+    /// Stops it. Containers keep running.
     pub fn stop(&mut self) {
         self.daemon.take().expect("dockerd runs").stop(&self.stage);
     }
 
-    /// Runs `docker` and kills dockerd while a program waits at the gate.
+    /// Runs `docker`, and kills dockerd while a program waits at the gate.
     pub fn kill_at(&mut self, gate: Gate, then: Then, words: &[String]) {
         gate.put_up(&self.stage);
         let client = self.stage.daemon(&words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -78,7 +79,7 @@ impl Docker {
         drop(client);
     }
 
-    /// Sweeps up after a crash, as the guide says.
+    /// Cleans up after a crash with the commands of the guide.
     #[track_caller]
     pub fn sweep(&self) {
         let script = guide::block(GUIDE, "sh", "podwire cni audit --fix");
@@ -94,7 +95,7 @@ impl Docker {
         self.output(&words, &[("PATH", &path)])
     }
 
-    /// Runs a program of the guide; panics if it fails. Returns what it printed.
+    /// Runs a program of the guide and returns what it prints; panics if it fails.
     #[track_caller]
     pub fn must(&self, words: &[&str]) -> String {
         let output = self.call(words);
@@ -102,7 +103,7 @@ impl Docker {
         output.stdout.trim().into()
     }
 
-    /// The words of a `docker run` in the background.
+    /// The arguments of a `docker run` in the background.
     pub fn words(&self, spec: &ContainerSpec) -> Vec<String> {
         let name = format!("NAME={}", spec.name);
         let fixed = ["docker", "run", "-d", "--name", &spec.name, "--env", &name, "--net", "none"];
@@ -112,7 +113,7 @@ impl Docker {
         words
     }
 
-    /// Starts a container that has no network yet; Docker's words if that fails.
+    /// Starts a container without a network. The error is Docker's.
     pub fn try_create(&self, spec: &ContainerSpec) -> Result<String, String> {
         let words = self.words(spec);
         let output = self.call(&words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -122,7 +123,7 @@ impl Docker {
         }
     }
 
-    /// Puts a container on the network, with these options of `podwire cni add`; its words if that fails.
+    /// Attaches a container to the network, with these options of `podwire cni add`. The error is what it prints.
     pub fn try_attach(&self, name: &str, options: &[&str]) -> Result<ContainerInfo, String> {
         let output = self.call(&[&["docker-net", "add", "pods", name], options].concat());
         match output.status {
@@ -131,12 +132,12 @@ impl Docker {
         }
     }
 
-    /// A container that runs.
+    /// A running container.
     pub fn container(&self, name: &str) -> ContainerInfo {
         let reported =
             self.must(&["docker", "inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
         let (id, netns) = reported.split_once(' ').expect("an id and a namespace");
-        // Docker keeps namespaces in a folder of its own; `ip netns` knows this one.
+        // Docker keeps namespaces in its own directory. This name makes the namespace known to `ip netns`.
         let known = format!("docker-{}", &id[..12]);
         self.sh(&format!("ln -sf {netns} /run/netns/{known}"));
         let pod = Pod { name: known, netns: netns.into() };

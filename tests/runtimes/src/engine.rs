@@ -1,4 +1,4 @@
-//! The container engines of the command line, and the checks that all of them must pass.
+//! The container engines with a command line, and the checks that all of them must pass.
 //!
 //! podman calls the plugins itself. Docker creates a container without a network, and `podwire cni` attaches it.
 //! [`Engine::packets_pass`] and [`Engine::crowd`] check both.
@@ -12,7 +12,7 @@ use podwire_tests::{differences, Pod};
 
 use crate::Stage;
 
-/// What a container does: it serves a page with its own name.
+/// The command of a container: it serves a page with its name.
 pub const SERVE: &str = "mkdir -p /www && echo $NAME > /www/index.html && exec httpd -f -p 80 -h /www";
 
 /// The configuration of a container.
@@ -20,37 +20,37 @@ pub const SERVE: &str = "mkdir -p /www && echo $NAME > /www/index.html && exec h
 pub struct ContainerSpec {
     /// Its name.
     pub name: String,
-    /// Ports of the node, and the container's to which they lead, over TCP.
+    /// Host ports and the container's TCP ports that they map to.
     pub ports: Vec<(u16, u16)>,
-    /// Options of the engine's `run`, on top.
+    /// Additional options of the engine's `run`.
     pub options: Vec<String>,
 }
 
 impl ContainerSpec {
-    /// A container of this name.
+    /// A container with this name.
     pub fn named(name: &str) -> ContainerSpec {
         ContainerSpec { name: name.into(), ..ContainerSpec::default() }
     }
 
-    /// With a host port that leads to a port of the container.
+    /// Adds a host port that maps to a port of the container.
     pub fn port(mut self, host: u16, container: u16) -> ContainerSpec {
         self.ports.push((host, container));
         self
     }
 
-    /// With these options of the engine's `run`.
+    /// Adds options of the engine's `run`.
     pub fn with(mut self, options: &[&str]) -> ContainerSpec {
         self.options.extend(options.iter().map(|option| (*option).to_owned()));
         self
     }
 }
 
-/// A container that runs.
+/// A running container.
 #[derive(Clone, Debug)]
 pub struct ContainerInfo {
-    /// The engine's number of it: the container id of the plugins.
+    /// The engine's id of the container, which is the plugins' container id.
     pub id: String,
-    /// Its network namespace, under a name by which the stage can be asked to ping and to listen there.
+    /// Its network namespace, with a name for the stage's functions (ping, listen).
     pub pod: Pod,
     /// The addresses of its `eth0`, IPv4 first.
     pub addresses: Vec<String>,
@@ -58,32 +58,32 @@ pub struct ContainerInfo {
 
 /// An engine on a stage.
 pub trait Engine: Sync {
-    /// Where it runs.
+    /// The stage.
     fn stage(&self) -> &Stage;
 
-    /// Starts a container that serves a page with its name; the engine's words if that fails.
+    /// Starts a container that serves a page with its name. The error is the engine's.
     fn try_run(&self, spec: &ContainerSpec) -> Result<ContainerInfo, String>;
 
-    /// Runs a shell script in a container; what it said if it fails.
+    /// Runs a shell script in a container. The error is what it prints.
     fn try_exec(&self, name: &str, script: &str) -> Result<String, String>;
 
-    /// Ends a container, and takes it away with its network.
+    /// Removes a container and its network.
     fn remove(&self, name: &str);
 
-    /// Starts a container that serves a page with its name.
+    /// Starts a container that serves a page with its name; panics if that fails.
     #[track_caller]
     fn run(&self, spec: &ContainerSpec) -> ContainerInfo {
         self.try_run(spec).unwrap_or_else(|error| panic!("{}: {error}", spec.name))
     }
 
-    /// What a shell script prints in a container; panics if it fails.
+    /// Runs a shell script in a container and returns what it prints; panics if it fails.
     #[track_caller]
     fn exec(&self, name: &str, script: &str) -> String {
         self.try_exec(name, script).unwrap_or_else(|error| panic!("{script} in {name}: {error}"))
     }
 
-    /// Two containers, `web` with the node's port 8080, talk to each other, are reached from outside and reach it, over
-    /// both families.
+    /// Checks two containers, `web` with host port 8080 and another: they reach each other and the machine outside, and
+    /// the machine outside reaches them, over both families.
     #[track_caller]
     fn packets_pass(&self, outside: &Pod, web: &ContainerInfo, (name, other): (&str, &ContainerInfo)) {
         let stage = self.stage();
@@ -99,7 +99,7 @@ pub trait Engine: Sync {
             assert_eq!(stage.page(outside, &port), "web", "from outside, {port}");
             assert_eq!(stage.page(&other.pod, &port), "web", "from behind the same bridge, {port}");
         }
-        // The world sees the node's address.
+        // The machine outside sees the node's address.
         let _listener = stage.listen(Some(outside), "tcp/99");
         for (world, node) in [("192.0.2.2", stage.address()), ("2001:db8:2::2", stage.address6())] {
             assert_eq!(
@@ -109,8 +109,8 @@ pub trait Engine: Sync {
         }
     }
 
-    /// Fifty containers, eight being started at a time (the machines that run this have two cores), each with a host
-    /// port: no two have the same address, all answer, and all go again, eight at a time.
+    /// Starts fifty containers with a host port each, eight at a time: all have different addresses and answer. Then
+    /// removes them, eight at a time.
     fn crowd(&self, outside: &Pod) {
         let names: Vec<String> = (0..50).map(|n| format!("box-{n}")).collect();
         let containers =
@@ -130,7 +130,7 @@ pub trait Engine: Sync {
     }
 }
 
-/// Does something with each of these, `width` of them at a time; returns what came of each, in their order.
+/// Calls a function for each item, `width` at a time. Returns the results in the order of the items.
 fn at_once<T: Send>(width: usize, all: &[String], work: impl Fn(u16, &str) -> T + Sync) -> Vec<T> {
     let next = Mutex::new(all.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -155,12 +155,12 @@ impl Stage {
     #[track_caller]
     pub fn page(&self, at: &Pod, address: &str) -> String {
         let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
-        // The server may be about to open its port.
+        // The server may not have opened its port yet.
         self.sh(&format!("for try in $(seq 150); do {fetch} && exit; sleep 0.2; done; exit 1")).trim().into()
     }
 
-    /// The addresses of an interface in a namespace, IPv4 first, without those that it made itself. None if there is no
-    /// interface.
+    /// The addresses of an interface in a namespace, IPv4 first, without link-local ones. None if the interface does
+    /// not exist.
     pub fn addresses(&self, netns: &str, ifname: &str) -> Vec<String> {
         let found =
             self.json(&format!("nsenter --net={netns} ip -j address show dev {ifname} 2>/dev/null || true"));
@@ -169,15 +169,14 @@ impl Stage {
         wide.filter_map(|one| one["local"].as_str()).map(String::from).collect()
     }
 
-    /// Panics if anything is on the stage that was not there `before`, or the other way round. Of links that are being
-    /// deleted no process waits for the end, so that end is waited for here.
+    /// Panics if the stage differs from `before`. The kernel deletes links in the background, so this waits.
     #[track_caller]
     pub fn assert_nothing_left(&self, before: &str) {
         self.assert_no_change(before, |_| true);
     }
 
-    /// Panics if anything is on the stage that was not there `before`. What is gone does not count: ours take away more
-    /// than was theirs to of what Go leaves, and the index of host-local has other files after a crash.
+    /// Panics if anything is on the stage that was not there `before`. Missing objects are allowed: Podwire's plugins
+    /// remove more of what Go's leave, and the index of host-local has other files after a crash.
     #[track_caller]
     pub fn assert_nothing_new(&self, before: &str) {
         self.assert_no_change(before, |line| line.starts_with('+'));
@@ -193,7 +192,7 @@ impl Stage {
     }
 }
 
-/// Looks until it is what it is to become: an engine ends and cleans up a moment after it has said so.
+/// Waits until `look` returns what is expected: an engine ends and cleans up shortly after it has reported success.
 #[track_caller]
 pub fn settle_at<S, T: PartialEq + Debug>(stage: &S, what: &str, look: impl Fn(&S) -> T, wanted: &T) {
     let end = Instant::now() + Duration::from_secs(60);

@@ -1,9 +1,8 @@
-//! The throughput between two namespaces: is a limit kept?
+//! The throughput between two namespaces, to check limits.
 //!
-//! A limit is judged by a ratio: the bytes that arrived to the bytes that the limit allows in that time. The receiver
-//! takes the time itself, between two reads, so the start of programs and a slow connection do not count. It begins
-//! after the burst of the bucket and the data that was already buffered. Data that arrived during the last read counts,
-//! because it arrived in that time.
+//! The result is a ratio: the bytes that arrived to the bytes that the limit allows in that time. The receiver measures
+//! the time between two reads, so the start of programs and a slow connection do not count. It begins after the burst
+//! of the bucket and the data that was already buffered. Data that arrives during the last read counts.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -12,9 +11,9 @@ use podwire_tests::Pod;
 
 use crate::Stage;
 
-/// Takes one connection; lets a bucket's burst pass, and then some; then counts for a while. Prints bytes, seconds, and
-/// the seconds before. A bucket is dry when its burst has passed and what came in meanwhile: of that, programs see
-/// about 95.5 %, the rest is headers (66 bytes of 1514).
+/// Accepts one connection, reads more than the burst of the bucket, and then counts for some seconds. Prints the bytes,
+/// the seconds, and the seconds before the counting. While the burst passes, the bucket refills at its rate. Programs
+/// see about 95.5 % of the bytes; the rest is headers (66 bytes of 1514).
 const RECEIVE: &str = r#"
 use IO::Socket::IP; use Time::HiRes qw(time); $| = 1; $SIG{ALRM} = sub { exit 1 };
 my ($port, $burst, $rate, $rest, $duration, $timeout) = @ARGV;
@@ -57,43 +56,43 @@ my $data = "x" x 65536;
 const PORT: &str = "5201";
 /// Seconds of counting.
 const DURATION: &str = "2";
-/// Seconds after which both sides give up: nothing gets through.
+/// Seconds after which both sides give up.
 const TIMEOUT: &str = "90";
 
-/// A limit as a token bucket keeps it.
+/// A token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Bits a second.
+    /// Bits per second.
     pub rate: u64,
-    /// Bytes that pass at once after a silence.
+    /// Bytes that pass at once after an idle time.
     pub burst: u64,
 }
 
-/// What arrived.
+/// The bytes that arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// How much.
+    /// Their number.
     pub bytes: u64,
-    /// In which time.
+    /// The time in which they arrived.
     pub seconds: f64,
-    /// In which time the bytes before had come, those that are not counted.
+    /// The time in which the bytes before arrived, which are not counted.
     pub before: f64,
 }
 
 impl Flow {
-    /// How much of a limit of `rate` bits a second was used: 1.0 is all of it.
+    /// The used share of a limit of `rate` bits per second: 1.0 is all of it.
     pub fn share_of(&self, rate: u64) -> f64 {
         self.bytes as f64 * 8.0 / (rate as f64 * self.seconds)
     }
 }
 
-/// How often a flow is measured before it is believed that a limit is wrong: the machine may have had no time for who
-/// sends, or who receives.
+/// How often a flow is measured before the test fails: on a busy machine the sender or the receiver may have had too
+/// little CPU time.
 const MEASUREMENTS: usize = 5;
 
 impl Stage {
-    /// Which share of a limit of `rate` bits a second gets through, with a small burst or none. Fails unless it is
-    /// about all of it: a part is headers.
+    /// Checks that a limit of `rate` bits per second, with a small burst or none, is used and not exceeded. The share
+    /// of the payload is less than 1, because headers count too.
     #[track_caller]
     pub fn assert_limited(&self, rate: u64, from: &Pod, to: &Pod, address: &str) {
         let measured = |_| self.flow(from, to, address).share_of(rate);
@@ -105,13 +104,13 @@ impl Stage {
         assert!(is_kept, "from {} to {address}: {shares:?} of {rate} bits a second", from.name);
     }
 
-    /// Sends over TCP from one namespace to another, at `address`, as fast as it goes. For a limit with a small burst,
+    /// Sends over TCP from one namespace to another, at `address`, as fast as possible. For a limit with a small burst
     /// or none.
     pub fn flow(&self, from: &Pod, to: &Pod, address: &str) -> Flow {
         self.measure(["0", "0", "200000"], from, to, address)
     }
 
-    /// The same once the burst of this limit has passed, however large it is and however long that takes.
+    /// The same, counted after the burst of this limit has passed, however large it is.
     pub fn flow_beyond(&self, limit: Limit, from: &Pod, to: &Pod, address: &str) -> Flow {
         let (burst, rate) = (limit.burst.to_string(), (limit.rate / 8).to_string());
         self.measure([&burst, &rate, "5000000"], from, to, address)

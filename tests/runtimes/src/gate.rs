@@ -14,10 +14,10 @@ pub struct Gate {
 /// What happens to the program at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It does the rest of its work, alone.
-    GoesOn,
+    /// It continues without its caller.
+    Continues,
     /// It is killed too.
-    Dies,
+    IsKilled,
 }
 
 /// The first directory in which runtimes look for `runc` and `conmon`, so that a gate can replace them.
@@ -27,10 +27,10 @@ pub const GATES: &str = "/opt/gate";
 const STAND_IN: &str = r#"#!/bin/sh
 wait_at_the_gate() { echo $$ >/run/test/reached; read -r word </run/test/gate; }
 case "${CNI_COMMAND:-$*}" in VERB) ;; *) exec REAL "$@" ;; esac
-# Only the first one stands still: a runtime may call it again, by another process of its own.
+# Only the first call waits: a runtime may call the program again from another process.
 mkdir /run/test/came 2>/dev/null || exec REAL "$@"
 if [ -n "${CNI_COMMAND:-}" ]; then
-  # The whole config first: its writer may have ended when the gate opens.
+  # Read the whole config first: its writer may have ended when the gate opens.
   config=$(cat)
   work() { printf %s "$config" | REAL "$@"; }
 else
@@ -49,7 +49,7 @@ impl Gate {
         Gate { program, after: false, verb: "ADD" }
     }
 
-    /// After it.
+    /// After the work of a plugin at ADD, of `runc create`, or of conmon.
     pub const fn after(program: &'static str) -> Gate {
         Gate { program, after: true, verb: "ADD" }
     }
@@ -71,7 +71,7 @@ impl Gate {
         }
     }
 
-    /// Puts the gate up.
+    /// Replaces the program by the gate.
     pub fn put_up(self, stage: &Stage) {
         let [file, real] = self.files(stage);
         let verb = match self.program {
@@ -93,30 +93,30 @@ impl Gate {
         stage.sh(&format!("chmod 755 {file}; mkfifo /run/test/reached /run/test/gate"));
     }
 
-    /// Waits until the program has come to the gate; `then` comes to pass when `meanwhile` is done.
+    /// Waits until the program has reached the gate, calls `meanwhile`, and lets the program continue or kills it.
     pub fn pass(self, stage: &Stage, then: Then, meanwhile: impl FnOnce()) {
         let pid = stage.sh("timeout 60 cat /run/test/reached");
         let pid = pid.trim();
         meanwhile();
         let go = match then {
-            Then::Dies => "kill -9 $pid 2>/dev/null",
-            Then::GoesOn => "timeout 10 sh -c 'echo go >/run/test/gate'",
+            Then::IsKilled => "kill -9 $pid 2>/dev/null",
+            Then::Continues => "timeout 10 sh -c 'echo go >/run/test/gate'",
         };
-        // Some callers take those whom they called with them, and some never take leave of them.
+        // Some callers kill the programs that they started when they end, and some never wait for them.
         stage.sh(&format!(
-            "pid={pid}; lives() {{ grep -q '^State:[[:space:]]*[^ZX]' /proc/$pid/status 2>/dev/null; }}
-             lives || exit 0; {go} || ! lives || exit 1
-             for try in $(seq 600); do lives || exit 0; sleep 0.05; done; exit 1"
+            "pid={pid}; runs() {{ grep -q '^State:[[:space:]]*[^ZX]' /proc/$pid/status 2>/dev/null; }}
+             runs || exit 0; {go} || ! runs || exit 1
+             for try in $(seq 600); do runs || exit 0; sleep 0.05; done; exit 1"
         ));
-        // Its caller undoes what it did until then.
+        // A plugin that called the program undoes its own work before it ends.
         stage.sh("works() { readlink /proc/[0-9]*/exe 2>/dev/null | grep -q '^/opt/\\(cni/bin\\|real\\)/'; }
              for try in $(seq 200); do works || exit 0; sleep 0.05; done");
     }
 
-    /// Takes the gate away.
+    /// Replaces the gate by the real program.
     pub fn take_away(self, stage: &Stage) {
         let [file, real] = self.files(stage);
-        // The real one stays where it is: a container may remember by which file its runtime was called.
+        // The real file stays where it is: a container may have recorded the path of its runtime.
         stage.sh(&if file.starts_with("/opt/cni") {
             format!("cp -a {real} {file}.new && mv {file}.new {file}")
         } else {

@@ -11,16 +11,16 @@ use sha2::{Digest, Sha256};
 
 use crate::Stage;
 
-/// Debian's, from `busybox-static`: it needs no library, so it is a root file system by itself.
+/// Debian's, from `busybox-static`: it needs no library, so it is a complete root file system.
 const BUSYBOX: &str = "/bin/busybox";
-/// An image with all of busybox's commands. By itself it runs a shell.
+/// An image with all of busybox's commands. Its default command is a shell.
 pub const BOX: &str = "podwire.test/box:1";
-/// An image that does nothing until it is killed: what holds a pod's namespaces.
+/// An image that does nothing until it is killed, for the container that holds a pod's namespaces.
 pub const PAUSE: &str = "podwire.test/pause:1";
 
 const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 
-/// The images that tests run, each as the bytes of its tar file.
+/// The images of the tests, each as the bytes of its tar file.
 pub fn all() -> Vec<(&'static str, Vec<u8>)> {
     let run = |words: &[&str]| json!({"Entrypoint": words, "Env": ["PATH=/bin"]});
     let shell = json!({"Cmd": ["/bin/sh"], "Env": ["PATH=/bin"]});
@@ -32,7 +32,7 @@ pub fn all() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 impl Stage {
-    /// Puts the images into `/var/tmp/images` of the stage; returns their paths there.
+    /// Writes the images into `/var/tmp/images` of the stage, and returns their paths there.
     pub fn images(&self) -> Vec<String> {
         self.sh("mkdir -p /var/tmp/images");
         let put = |(n, (_, bytes)): (usize, (&str, Vec<u8>))| {
@@ -70,7 +70,7 @@ fn header(kind: tar::EntryType, mode: u32, size: usize) -> tar::Header {
     header.set_entry_type(kind);
     header.set_mode(mode);
     header.set_size(size as u64);
-    // The same files make the same image, whenever.
+    // The same files make the same image at any time.
     header.set_mtime(0);
     header
 }

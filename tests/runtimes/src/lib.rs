@@ -1,9 +1,9 @@
 //! The harness for real container runtimes: containerd, podman and docker.
 //!
-//! A [`Stage`] looks like a whole machine to a container runtime: its own network, mounts, processes and
-//! cgroups; its own `/run`, `/var/lib`, `/var/log`, `/etc` and `/opt`; and plugins, Debian's or ours, in `/opt/cni/bin`.
-//! It is a [`Node`](podwire_tests::Node) too, so everything that the other suites do on nodes can be done on it:
-//! run scripts, write files, listen in pods, connect to ports, look for leftovers.
+//! A [`Stage`] looks like a whole machine to a container runtime: it has its own network, mounts, processes and
+//! cgroups; its own `/run`, `/var/lib`, `/var/log`, `/etc` and `/opt`; and plugins, Debian's or Podwire's, in
+//! `/opt/cni/bin`. It is a [`Node`](podwire_tests::Node) too, with all functions that the other suites use: run
+//! scripts, write files, listen in pods, connect to ports, list leftovers.
 //!
 //! ```no_run
 //! use podwire_runtime_tests::{Plugins, Stage};
@@ -24,13 +24,13 @@
 //! assert_eq!(podwire_tests::differences(&before, &stage.traces()), "");
 //! ```
 //!
-//! A stage ends with the test, however it ends. Its first process reads a pipe of the test; when that closes, the
-//! process ends, the kernel kills everything in its process namespace (daemons, shims, containers), and with the
-//! last process go the network, the mounts and all files, which are in memory. A shell outside then removes the
-//! stage's cgroups. Nothing is ended by name, so stages run beside each other and beside the machine's own runtimes.
+//! A stage ends with the test, however it ends. Its first process reads a pipe of the test. When that closes, the
+//! process ends, and the kernel kills everything in its PID namespace (daemons, shims, containers). With the last
+//! process go the network, the mounts and all files, which are in memory. A shell outside then removes the stage's
+//! cgroups. Nothing is killed by name, so stages do not affect each other or the machine's own runtimes.
 //!
 //! PIDs are those of the stage's PID namespace, as `kill` and `/proc` on the stage use them, not those of the machine.
-//! So [`Daemon`] ends a daemon, never the PID of the `nsenter` that started it.
+//! So [`Daemon`] signals the daemon, not the `nsenter` that started it.
 //!
 //! There is no registry: images are built here, from Debian's static busybox ([`image`]), as one file that `ctr`,
 //! `podman` and `docker` all load.

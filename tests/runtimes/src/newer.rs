@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 
 const UNPACK: &str = include_str!("newer.sh");
 
-/// The folder with its programs. None, and said so, where it cannot be had.
+/// The directory with its programs. None, with a message, where it cannot be downloaded.
 pub fn newer_containerd() -> Option<&'static str> {
     static FOUND: OnceLock<Option<String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         let say = |why| {
-            // Not by println: the test runner would keep it to itself.
+            // Not println: the test runner captures it.
             drop(writeln!(std::io::stderr(), "left out: a newer containerd ({why})"));
         };
         unpack().map_err(say).ok()

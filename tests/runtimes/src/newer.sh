@@ -1,5 +1,5 @@
-# Unpacks Debian unstable's containerd into the folder $1: from the mirror that this machine uses, without installing anything
-# and without touching the machine's own package lists.
+# Unpacks Debian unstable's containerd into the directory $1, from the mirror that this machine uses. It installs nothing and
+# does not change the machine's own package lists.
 set -eu
 command -v apt-get >/dev/null || { echo "no apt-get" >&2; exit 1; }
 mirror=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -1 | tr -d ' ')
@@ -17,9 +17,9 @@ cd "$new"
 apt-get -qq update
 apt-get -qq download containerd
 dpkg-deb -x containerd_*.deb tree
-# Whether it starts at all on this, older, Debian.
+# Check that it runs on this older Debian.
 version=$(tree/usr/bin/containerd --version)
-# What these tests know of it is true of this series.
+# The tests expect this series.
 case $version in *" 2."*) ;; *) echo "it is not of version 2: $version" >&2; exit 1 ;; esac
 # Another process may have created it first.
 mv -T tree "$1" 2>/dev/null || [ -e "$1/usr/bin/containerd" ]

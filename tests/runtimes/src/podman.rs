@@ -1,4 +1,4 @@
-//! podman on a stage, set up as the guide says.
+//! podman on a stage, configured as in docs/podman.md.
 
 use std::ops::Deref;
 
@@ -10,16 +10,16 @@ use crate::{guide, image, Daemon, Stage};
 const GUIDE: &str = "docs/podman.md";
 const CONFIG: &str = "/etc/containers/containers.conf";
 
-/// podman, the images that tests run, and the stage on which all of it is.
+/// podman with the images of the tests, on a stage.
 #[derive(Debug)]
 pub struct Podman {
     stage: Stage,
-    /// The network on which containers are started.
+    /// The network of new containers.
     network: String,
 }
 
 impl Podman {
-    /// podman with the guide's config; its containers will be on this network.
+    /// podman with the config of the guide, and this network for its containers.
     pub fn new(stage: Stage, network: &str) -> Podman {
         stage.write(CONFIG, &guide::block(GUIDE, "toml", "cni_plugin_dirs"));
         let podman = Podman { stage, network: network.into() };
@@ -30,32 +30,32 @@ impl Podman {
         podman
     }
 
-    /// The guide's network with limits.
+    /// The network in the guide, with limits.
     pub fn limited_network() -> String {
         guide::block(GUIDE, "json", "bandwidth")
     }
 
-    /// Sweeps up after a crash, as the guide says.
+    /// Cleans up after a crash with the commands of the guide.
     #[track_caller]
     pub fn sweep(&self) {
         let script = guide::block(GUIDE, "sh", "podwire cni gc");
         let program = podwire();
         let tools = program.trim_end_matches("podwire");
-        let swept = self.stage.sh(&format!("set -e; PATH={tools}:$PATH\n{script}"));
-        println!("{swept}");
+        let printed = self.stage.sh(&format!("set -e; PATH={tools}:$PATH\n{script}"));
+        println!("{printed}");
     }
 
-    /// Starts containers on another network from now on.
+    /// Changes the network of new containers.
     pub fn set_network(&mut self, network: &str) {
         self.network = network.into();
     }
 
-    /// Runs `podman` with these words.
+    /// Runs `podman` with these arguments.
     pub fn call(&self, words: &[&str]) -> Output {
         self.output(&[&["podman"], words].concat(), &[])
     }
 
-    /// Runs `podman`; panics if it fails. Returns what it printed.
+    /// Runs `podman` and returns what it prints; panics if it fails.
     #[track_caller]
     pub fn must(&self, words: &[&str]) -> String {
         let output = self.call(words);
@@ -63,7 +63,7 @@ impl Podman {
         output.stdout.trim().into()
     }
 
-    /// Runs `podman`, which must fail and say so in one line that begins with `Error:`; returns that, and its warnings.
+    /// Runs `podman`, which must fail with one line that begins with `Error:`. Returns that line and the warnings.
     #[track_caller]
     pub fn refuses(&self, words: &[&str]) -> (String, String) {
         let output = self.call(words);
@@ -74,12 +74,12 @@ impl Podman {
         (errors[0].into(), warnings.join("\n"))
     }
 
-    /// The words of a `podman run` in the background.
+    /// The arguments of a `podman run` in the background.
     pub fn words(&self, spec: &ContainerSpec) -> Vec<String> {
         let name = format!("NAME={}", spec.name);
         let fixed = ["run", "-d", "--name", &spec.name, "--env", &name, "--network", &self.network];
         let mut words: Vec<String> = fixed.map(String::from).to_vec();
-        // podman's containers may not ping by themselves.
+        // podman's containers have no permission to ping by default.
         words.push("--cap-add=NET_RAW".into());
         for (host, container) in &spec.ports {
             words.extend(["-p".into(), format!("{host}:{container}")]);
@@ -89,12 +89,12 @@ impl Podman {
         words
     }
 
-    /// A `podman` that runs beside the test.
+    /// Starts `podman` in the background.
     pub fn begin(&self, words: &[&str]) -> Daemon {
         self.daemon(&[&["podman"], words].concat())
     }
 
-    /// A container that runs.
+    /// A running container.
     pub fn container(&self, name: &str) -> ContainerInfo {
         let reported = self.must(&["inspect", "--format", "{{.Id}} {{.NetworkSettings.SandboxKey}}", name]);
         let (id, netns) = reported.split_once(' ').expect("an id and a namespace");

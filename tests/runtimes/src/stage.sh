@@ -1,10 +1,10 @@
-# The first process of a stage, in new namespaces; $hierarchies are the machine's cgroup mounts, $disk the folder that is its disk,
-# or nothing: then its files are in memory.
+# The first process of a stage, in new namespaces. $hierarchies are the machine's cgroup mounts. $disk is the directory of its
+# disk; if it is empty, the files are in memory.
 set -e
-# By the machine's /proc, which is still mounted: our number out there.
+# The machine's /proc is still mounted: it shows this process's PID on the machine.
 read -r pid _ </proc/self/stat
 mount -t proc proc /proc
-# A fresh /sys shows the stage's own links. It hides the hierarchies, which are mounted anew.
+# A new /sys shows the stage's own links. It hides the hierarchies, which are mounted again.
 mount -t sysfs sysfs /sys
 case $hierarchies in *" cgroup "*) mount -t tmpfs -o mode=755 none /sys/fs/cgroup ;; esac
 echo "$hierarchies" | while read -r path kind options; do
@@ -16,16 +16,16 @@ echo "$hierarchies" | while read -r path kind options; do
       mount -t cgroup -o "$wanted" none "$path" ;;
     cgroup2)
       mount -t cgroup2 none "$path"
-      # Only groups without processes of their own may have children that are limited.
+      # Only a group without processes can enable controllers for its children.
       mkdir "$path/first" && echo $$ >"$path/first/cgroup.procs" ;;
   esac
 done
 for folder in /var/lib /var/log /var/tmp; do
   if [ -n "$disk" ]; then mkdir -p "$disk$folder" && mount --bind "$disk$folder" $folder; else mount -t tmpfs -o mode=755 none $folder; fi
 done
-# Last of them, since the disk may be a folder there.
+# This mount is the last one, because $disk may be below this path.
 mount -t tmpfs -o mode=755 none /run
-# What is written under /etc and /opt stays here.
+# Changes in /etc and /opt stay on the stage.
 is_new=$([ -e /var/lib/stage ] || echo yes)
 for folder in etc opt; do
   mkdir -p /var/lib/stage/$folder /var/lib/stage/$folder.work
@@ -38,7 +38,7 @@ ip link set lo up
 echo 1 >/proc/sys/net/ipv4/ip_forward
 echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
 echo "ready $pid"
-# Waiting, this shell also takes leave of every process whose parent has gone.
+# While it waits, this shell also reaps orphaned processes.
 exec 3<&0
 cat <&3 >/dev/null &
 wait $!

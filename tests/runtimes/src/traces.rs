@@ -4,12 +4,12 @@ use crate::Stage;
 
 impl Stage {
     /// Everything that could be left of a container, as lines of text: what
-    /// [`Node::leftovers`](podwire_tests::Node::leftovers) tells (links, queues, rules, routes, elements and rules of
-    /// firewalls, files of plugins), addresses of the node, and names of network namespaces. A runtime's own files are
-    /// its own business.
+    /// [`Node::leftovers`](podwire_tests::Node::leftovers) lists (links, queues, rules, routes, firewall elements and
+    /// rules, files of plugins), addresses of the node, and names of network namespaces. The runtime's own files are
+    /// not included.
     ///
-    /// What waits for the next pod by design (a bridge and its address, the skeleton of Go's iptables chains) is there
-    /// after the first pod: take the first traces then.
+    /// What stays for the next pod by design (a bridge and its address, the shared chains of Go's iptables rules)
+    /// exists after the first pod: take the first traces then.
     pub fn traces(&self) -> String {
         let of_plugins = |line: &&str| {
             !line.starts_with("/run/")

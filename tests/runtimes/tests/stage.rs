@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use podwire_runtime_tests::{Containerd, Plugins, PodSpec, Stage};
 
-/// Set for the test that is going to be killed.
+/// Set for the test process that will be killed.
 const VICTIM: &str = "PODWIRE_TEST_TO_BE_KILLED";
 const NAME: &str = "a_test_that_is_killed_leaves_neither_processes_nor_cgroups";
 
-/// Runs a pod, prints the PID of the stage's first process, and waits.
+/// Starts a pod, prints the PID of the stage's first process, and waits.
 fn victim() {
     let containerd = Containerd::start(Stage::new(Plugins::Ours));
     containerd.cri().run(&PodSpec::named("pod"));
@@ -19,7 +19,7 @@ fn victim() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// Every process of the machine that is in these cgroups.
+/// All processes of the machine in these cgroups.
 fn members(groups: &[String]) -> Vec<String> {
     let of = |group: &String| {
         let found =
@@ -29,7 +29,7 @@ fn members(groups: &[String]) -> Vec<String> {
     groups.iter().flat_map(of).collect()
 }
 
-/// The stage's cgroups, by one of its processes.
+/// The stage's cgroups, found through one of its processes.
 fn groups(pid: &str) -> Vec<String> {
     let joined = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("its cgroups");
     let name =
@@ -55,7 +55,7 @@ fn a_test_that_is_killed_leaves_neither_processes_nor_cgroups() {
     let pid = lines.find_map(|line| line.strip_prefix("holding ").map(String::from)).expect("a stage");
     let groups = groups(&pid);
     assert!(!groups.is_empty());
-    // The first process of the stage, and the pod's own in groups below.
+    // The first process of the stage is in its group, and the pod's processes are in groups below.
     let processes = members(&groups);
     assert!(processes.len() > 2, "{groups:?}: {processes:?}");
 

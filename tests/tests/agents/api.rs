@@ -16,7 +16,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// At this address of the machine that this process is on.
+    /// Starts the server at this address, on the machine of this process.
     pub fn start(pid: u32, address: &'static str) -> Api {
         let (sender, receiver) = mpsc::channel();
         let (end, ended) = oneshot::channel();
@@ -32,7 +32,7 @@ impl Api {
         Api { server: receiver.recv().expect("the server"), end: Some(end), thread: Some(thread) }
     }
 
-    /// Whether there is an event with this reason and these words.
+    /// Whether there is an event with this reason and a note that contains these words.
     pub fn has_event(&self, node: &str, reason: &str, words: &str) -> bool {
         let is_it = |event: &serde_json::Value| {
             event["reason"] == reason

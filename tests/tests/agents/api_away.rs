@@ -6,15 +6,15 @@ use podwire_tests::{ours, podwire};
 use serde_json::{json, Value};
 
 use crate::api_server::Kubernetes;
+use crate::continuous_probe::ContinuousProbe;
 use crate::policies::reaches;
 use crate::stage::{net_conf, Stage, Store};
-use crate::vigil::Vigil;
 
-/// How long it is away; agents ask again meanwhile.
-const AWAY: Duration = Duration::from_secs(4);
+/// How long the API server is down. The agent retries meanwhile.
+const DOWNTIME: Duration = Duration::from_secs(4);
 const POLICY: &str = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies";
 
-/// Pods by name, each with the label `app`. Those of the last two come while the API server is away.
+/// Pods by name, each with the label `app`. The last two are attached while the API server is down.
 const PODS: [(&str, &str); 6] = [
     ("web", "web"),
     ("db", "db"),
@@ -24,7 +24,7 @@ const PODS: [(&str, &str); 6] = [
     ("lateweb", "web"),
 ];
 
-/// The database is for the web, and for what lies at this network.
+/// Only the web, this network and one more peer may reach the database.
 fn policy(network: &str, more: Value) -> Value {
     let web = json!({"podSelector": {"matchLabels": {"app": "web"}}});
     let from = json!([web, {"ipBlock": {"cidr": network}}, more]);
@@ -51,7 +51,7 @@ fn describe(stage: &Stage, kubernetes: &Kubernetes) {
     );
 }
 
-/// What a runtime does: `add` or `del`.
+/// Attaches or detaches a pod, as a runtime does: `verb` is `add` or `del`.
 fn cni(stage: &Stage, verb: &str, name: &str) {
     stage.node(1).sh(&format!(
         "{} cni {verb} cbr0 {name} --plugin-dir {} --conf-dir /run/cni-conf \
@@ -66,7 +66,7 @@ fn is_enforced(stage: &Stage, words: &str) -> bool {
 }
 
 #[test]
-fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back() {
+fn while_the_api_server_is_down_policies_stay_and_changes_follow_when_it_is_up_again() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
     let Some(mut kubernetes) = Kubernetes::start(&stage) else { return };
     describe(&stage, &kubernetes);
@@ -80,27 +80,28 @@ fn while_the_api_server_is_away_policies_stay_and_it_is_followed_when_it_is_back
     PODS.iter().for_each(|(name, _)| drop(stage.node(1).pod(name)));
     ["web", "db", "other", "leaving"].iter().for_each(|name| cni(&stage, "add", name));
 
-    // Later pods send already; their packets arrive only if a policy allows them.
-    let vigil = Vigil::begin(&stage, &[("other", "db"), ("web", "db"), ("late", "db"), ("lateweb", "db")]);
+    // The pods that are attached later send from the beginning.
+    let probe =
+        ContinuousProbe::start(&stage, &[("other", "db"), ("web", "db"), ("late", "db"), ("lateweb", "db")]);
     kubernetes.kill_server();
     let agent = stage.nodes[0].agent.as_mut().expect("the agent");
     agent.expect(&["watch failed; the last known objects stay in force"]);
     cni(&stage, "add", "late");
     cni(&stage, "add", "lateweb");
     cni(&stage, "del", "leaving");
-    stage.wait_until("one is forgotten", |stage| stage.status(1)["policies"]["interfaces"] == 5);
-    std::thread::sleep(AWAY);
+    stage.wait_until("the detached pod is removed", |stage| stage.status(1)["policies"]["interfaces"] == 5);
+    std::thread::sleep(DOWNTIME);
 
     kubernetes.start_server(&stage);
     let changed = policy("198.51.7.0/24", json!({"ipBlock": {"cidr": "198.51.2.0/24"}}));
     kubernetes.ask(&stage, "PUT", &format!("{POLICY}/db"), &changed);
     stage.wait_until("a change is enforced again", |stage| is_enforced(stage, "198.51.7.0"));
     std::thread::sleep(Duration::from_millis(500));
-    for seen in vigil.end() {
-        if seen.is_from("web") || seen.is_from("lateweb") {
-            seen.assert_heard(Duration::ZERO)
+    for result in probe.stop() {
+        if result.is_from("web") || result.is_from("lateweb") {
+            result.assert_arrived(Duration::ZERO)
         } else {
-            seen.assert_silent()
+            result.assert_none_arrived()
         }
     }
     let opened = policy("198.51.7.0/24", json!({"podSelector": {"matchLabels": {"app": "other"}}}));

@@ -1,5 +1,5 @@
-//! The part of Kubernetes that flanneld and the agent use: a real API server on the router, and a Node object for each
-//! node, with a pod CIDR as kube-controller-manager assigns it.
+//! A real API server on the router, with a Node object for each node that has a pod CIDR, as kube-controller-manager
+//! assigns it.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use serde_json::{json, Value};
 
 use super::stage::Stage;
 
-/// As the nodes see it.
+/// The server's URL for the nodes.
 const SERVER: &str = "https://192.168.10.1:6443";
-/// It has much to do before it serves, and the machine may be busy.
+/// The timeout of the server's start, which takes long on a busy machine.
 const START: Duration = Duration::from_secs(120);
-/// The one user, whose token is its name.
+/// The only user. Its token is its name.
 const USER: &str = "admin,admin,admin,\"system:masters\"";
 const ASK: &str = "import ssl, sys, urllib.request as u
 method, path, body = sys.argv[1:]
@@ -24,14 +24,15 @@ print(u.urlopen(question, timeout=60, context=ssl._create_unverified_context()).
 pub struct Kubernetes {
     programs: &'static str,
     _etcd: Process,
-    /// `None` while it is away.
+    /// `None` while the API server is stopped.
     server: Option<Process>,
-    /// The file with what a client must know, on every node.
+    /// The path of the kubeconfig on every node.
     pub kubeconfig: String,
 }
 
 impl Kubernetes {
-    /// Starts the servers on the router, and makes the nodes. None, and said so, where there are no such programs.
+    /// Starts the servers on the router, and creates the nodes. None, with a message, where the programs are not
+    /// installed.
     pub fn start(stage: &Stage) -> Option<Kubernetes> {
         let programs = kubernetes_programs()?;
         let router = &stage.router;
@@ -46,7 +47,7 @@ impl Kubernetes {
         for machine in &stage.nodes {
             let name = format!("n{}", machine.number);
             let range = format!("10.244.{}.0/24", machine.number);
-            // kubelet's annotation: without any, flanneld ends with a panic.
+            // kubelet writes this annotation. Without any annotation flanneld panics.
             let annotations = json!({"volumes.kubernetes.io/controller-managed-attach-detach": "true"});
             let node = json!({"apiVersion": "v1", "kind": "Node",
                               "metadata": {"name": name, "annotations": annotations},
@@ -79,7 +80,7 @@ impl Kubernetes {
         self.server = None;
     }
 
-    /// Asks for something that the API server does.
+    /// Sends a request that must succeed.
     #[track_caller]
     pub fn ask(&self, stage: &Stage, method: &str, path: &str, body: &Value) {
         let done = try_ask(stage, method, path, &body.to_string());

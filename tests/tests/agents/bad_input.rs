@@ -21,15 +21,17 @@ fn invalid_keys_and_overlapping_subnets_do_not_affect_other_nodes() {
         stage.wait_until("both are reported", |stage| {
             is_unreachable(stage, 1, &["10.244.250.0-24"]) && is_unreachable(stage, 1, &["no-subnet-at-all"])
         });
-        // A key for the whole network.
+        // A key that covers the whole network.
         let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"}}"#;
         stage.etcdctl(&format!("put {SUBNETS}/10.244.0.0-16 '{value}'"));
-        stage.wait_until("it is reported", |stage| is_unreachable(stage, 1, &["10.244.0.0-16"]));
+        stage.wait_until("the overlapping key is reported", |stage| is_unreachable(stage, 1, &["10.244.0.0-16"]));
     });
     assert!(lost.is_empty(), "{lost:?}");
     stage.assert_model_holds();
     stage.etcdctl(&format!("del {SUBNETS}/10.244.0.0-16"));
-    stage.wait_until("it is forgotten", |stage| !is_unreachable(stage, 1, &["10.244.0.0-16"]));
+    stage.wait_until("the deleted key is no longer reported", |stage| {
+        !is_unreachable(stage, 1, &["10.244.0.0-16"])
+    });
 }
 
 #[test]
@@ -40,8 +42,8 @@ fn the_agent_lists_again_after_etcd_compacted_its_history() {
         let sent = std::process::Command::new("kill").args([what, &agent]).status();
         assert!(sent.expect("kill").success());
     };
-    // The agent is stopped while a node registers and etcd compacts its history; its connection is closed when it
-    // continues.
+    // The agent is stopped while a node registers and etcd compacts its history. When the agent continues, its
+    // connection is closed.
     signal("-STOP");
     let value = r#"{"PublicIP":"192.168.10.99","PublicIPv6":"fd10::99","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:00:99"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:00:98"}}"#;
     stage.etcdctl(&format!("put '{SUBNETS}/10.244.251.0-24&fd00:244:0:fb::-64' '{value}'"));
@@ -67,7 +69,7 @@ fn a_pool_that_is_too_small_leaves_the_last_node_waiting_until_it_grows() {
     stage.start_agent(1, &[]);
     stage.wait_ready(1);
     stage.start_agent(2, &[]);
-    stage.wait_until("it is reported", |stage| {
+    stage.wait_until("the full pool is reported", |stage| {
         stage.status(2)["problems"].to_string().contains("out of subnets")
     });
     assert!(!stage.node(2).can("test -e /run/cni-conf/10-podwire.conflist"));
@@ -111,7 +113,7 @@ fn an_etcd_with_an_untrusted_certificate_is_not_used() {
     stage.wait_until("etcd takes the config", |stage| stage.router.can(&put));
 
     stage.start_agent(1, &["--etcd-endpoints", url, "--etcd-cafile", &path("trusted.pem")]);
-    stage.wait_until("it is reported", |stage| {
+    stage.wait_until("the invalid certificate is reported", |stage| {
         stage.status(1)["problems"].to_string().contains("invalid peer certificate")
     });
     // The right CA, in the same file: the agent needs no restart.

@@ -23,7 +23,7 @@ protocol bgp n2 from node { neighbor 192.168.10.12; }
 protocol bgp n3 from node { neighbor 192.168.20.13; }
 "#;
 
-/// A stage that stops its BIRDs when it is dropped; they outlive the agents that start them.
+/// A stage that stops its BIRDs when it is dropped: they outlive the agents that start them.
 struct BgpStage(Stage);
 
 impl Deref for BgpStage {
@@ -78,7 +78,7 @@ fn start_router(stage: &Stage, config: &str) {
     stage.router.sh("bird -c /run/tor/bird.conf -s /run/tor/bird.ctl -P /run/tor/bird.pid");
 }
 
-/// Writes an object as calicoctl does it.
+/// Writes an object as calicoctl does.
 fn put(stage: &Stage, plural: &str, name: &str, spec: &Value) {
     let object = json!({"apiVersion": "projectcalico.org/v3", "metadata": {"name": name}, "spec": spec});
     stage.etcdctl(&format!("put /calico/resources/v3/projectcalico.org/{plural}/{name} '{object}'"));
@@ -109,13 +109,13 @@ fn learned(stage: &Stage) -> Vec<String> {
     routes.lines().map(str::to_owned).collect()
 }
 
-/// Fails if the unit no longer leaves the agent and its BIRD the capabilities that they need.
+/// Fails if the unit no longer grants the agent and its BIRD the capabilities that they need.
 #[test]
 fn the_agent_works_with_the_capabilities_of_its_systemd_unit_and_has_metrics() {
     let bounds = crate::rights_of("podwire-agent-calico.service");
     let wrapper = ["setpriv", &bounds, "--no-new-privs"];
     let stage = BgpStage(ready_behind(Store::Embedded, [10, 10, 20], &DUAL, &wrapper, &["--bgp"]));
-    // With each of both others one in each family.
+    // One session in each family with each of the two other nodes.
     stage.wait_until("the sessions are up", |stage| (1..=3).all(|number| established(stage, number) == 4));
     stage.assert_model_holds();
     for line in [
@@ -151,7 +151,7 @@ fn nodes_and_an_outside_router_learn_blocks_and_reach_pods() {
     let own = stage.node(1).json("ip -j route show proto bird");
     assert_eq!(own.as_array().map(Vec::len), Some(2), "{own:#}");
 
-    // A BIRD that is killed is started again, and no packet is lost meanwhile.
+    // The agent restarts a killed BIRD, and no packet is lost meanwhile.
     let killed = bird_pid(&stage, 1);
     let lost = stage.lost_while(3, 1, |stage| {
         stage.node(1).sh(&format!("kill -9 {killed}"));
@@ -163,11 +163,11 @@ fn nodes_and_an_outside_router_learn_blocks_and_reach_pods() {
     });
     assert!(lost.is_empty(), "graceful restart: {lost:?}");
 
-    // The agent is killed and comes back; its BIRD keeps running.
+    // The agent is killed and restarted; its BIRD keeps running.
     let pid = bird_pid(&stage, 1);
     stage.kill_agent(1);
     start(&mut stage, 1, &["--bgp"]);
-    stage.wait_until("it is back", |stage| established(stage, 1) == 3);
+    stage.wait_until("the agent sees its sessions", |stage| established(stage, 1) == 3);
     assert_eq!(bird_pid(&stage, 1), pid);
 
     // A node without an agent and BIRD: the router removes its routes.
@@ -198,7 +198,7 @@ fn filters_reflectors_and_mistakes() {
     stage.wait_until("one session, and two of the reflector", |stage| {
         (established(stage, 1), established(stage, 2), established(stage, 3)) == (1, 1, 2)
     });
-    stage.wait_until("routes to all by the reflector", |stage| {
+    stage.wait_until("the reflector sends the routes of all nodes", |stage| {
         let routes = |number| stage.node(number).json("ip -j route show proto bird").as_array().map(Vec::len);
         (1..=3).all(|number| routes(number) == Some(2))
     });
@@ -207,7 +207,7 @@ fn filters_reflectors_and_mistakes() {
     // A peer with an unknown filter is ignored and reported; the others stay.
     put(&stage, "bgpfilters", "odd", &json!({"exportV4": [{"action": "Reject", "communities": {}}]}));
     put(&stage, "bgppeers", "odd", &json!({"peerIP": "192.168.10.1", "asNumber": 1, "filters": ["odd"]}));
-    stage.wait_until("it is reported", |stage| {
+    stage.wait_until("the ignored peer is reported", |stage| {
         stage.status(1)["problems"].to_string().contains("BGPPeer odd is ignored")
     });
     assert_eq!(established(&stage, 1), 1);
@@ -215,7 +215,7 @@ fn filters_reflectors_and_mistakes() {
     stage.assert_model_holds_in(1);
 }
 
-/// The router wants a password: n1 knows it, n2 another one, n3 none.
+/// The router requires a password: n1 has it, n2 has another one, n3 has none.
 #[test]
 fn sessions_need_the_right_password_and_a_missing_one_is_reported() {
     const PASSWORD: &str = "open, sesame; {1} #2";
@@ -241,14 +241,14 @@ fn sessions_need_the_right_password_and_a_missing_one_is_reported() {
         problem(stage, 3).contains("key tor of secret bgp")
     });
     assert_eq!(session(&stage, 3, tor), "", "no session without a password");
-    // Each side tries every five seconds.
+    // Each side retries every five seconds.
     std::thread::sleep(Duration::from_secs(6));
     let state = session(&stage, 2, tor);
     assert!(!state.is_empty() && !state.starts_with("Established"), "with a wrong password: {state:?}");
     assert_eq!(stage.node(1).sh("stat -c %a /run/podwire/bird/bird.conf").trim(), "600");
     assert!(!stage.status(1).to_string().contains("sesame"));
 
-    // A corrected password is used at once. The mesh has a password, too: nodes without it get no session.
+    // A corrected password takes effect at once. The mesh has a password too: nodes without it get no session.
     stage.node(2).write("/run/passwords/bgp/tor", &format!("{PASSWORD}\n"));
     for number in 1..=2 {
         stage.node(number).write("/run/passwords/bgp/mesh", "together");

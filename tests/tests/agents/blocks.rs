@@ -1,4 +1,4 @@
-//! `podwire agent calico` on three nodes: pods are routed, and their addresses are of blocks in one store.
+//! `podwire agent calico` on three nodes: pods are routed, and their addresses come from blocks in one store.
 
 use podwire_tests::{needs, podwire};
 use serde_json::{json, Value};
@@ -14,7 +14,7 @@ pub const DUAL: [Pool<'_>; 2] =
 /// Two nodes on one link, the third behind a router.
 const LINKS: [u8; 3] = [10, 10, 20];
 
-/// How nodes reach the store.
+/// The flags that select the store.
 pub fn store(stage: &Stage) -> String {
     match stage.store {
         Store::Etcd => "http://192.168.10.1:2379".into(),
@@ -22,13 +22,13 @@ pub fn store(stage: &Stage) -> String {
     }
 }
 
-/// What `podwire ipam …` says, asked at the router.
+/// Runs `podwire ipam …` on the router and returns its output.
 #[track_caller]
 pub fn ipam(stage: &Stage, words: &str) -> String {
     stage.router.sh(&format!("{} ipam {words} --store {}", podwire(), store(stage)))
 }
 
-/// A store with pools, and no agent yet.
+/// A store with pools, without agents.
 pub fn stage(kind: Store, links: [u8; 3], pools: &[Pool<'_>]) -> Stage {
     let stage = Stage::on_links(kind, &net_conf(json!({"Type": "vxlan"})), links);
     for (name, cidr, flags) in pools {
@@ -48,7 +48,7 @@ fn start_behind(stage: &mut Stage, number: u8, wrapper: &[&str], flags: &[&str])
     stage.start_behind(number, wrapper, &words, &[flags, warm].concat());
 }
 
-/// The list of plugins that an operator writes.
+/// The conflist of an operator.
 fn write_network(stage: &Stage, number: u8, families: usize) {
     let kind = if stage.store == Store::Etcd { "etcdv3" } else { "sqlite" };
     let plugin = json!({
@@ -65,12 +65,12 @@ pub fn is_ready(stage: &Stage, number: u8) -> bool {
     status["phase"] == "ready" && status["addresses"]["warmPool"].as_u64() > Some(0)
 }
 
-/// Every node, ready, with a pod.
+/// All nodes are ready, and each has a pod.
 pub fn ready(kind: Store, links: [u8; 3], pools: &[Pool<'_>], flags: &[&str]) -> Stage {
     ready_behind(kind, links, pools, &[], flags)
 }
 
-/// The same, started by a program that executes what follows it.
+/// The same, with a program that executes its arguments.
 pub fn ready_behind(
     kind: Store,
     links: [u8; 3],
@@ -125,7 +125,7 @@ fn pods_are_routed_over_a_vxlan_as_calicos() {
     }
 }
 
-/// As its own node agent computes it.
+/// The MAC address that calico-node computes from a node's name.
 fn calicos_mac(node: &str) -> String {
     let script = "import hashlib,sys; print(':'.join(['66']+['%02x'%b for b in hashlib.sha1(sys.argv[1].encode()).digest()[:5]]))";
     let said = std::process::Command::new("python3").args(["-c", script, node]).output().expect("python3");
@@ -141,7 +141,8 @@ fn across_subnets_only_the_tunnel_is_used() {
     let over =
         |device: &str| routes.as_array().into_iter().flatten().filter(|route| route["dev"] == device).count();
     assert_eq!((over("eth0"), over("vxlan.calico")), (1, 1), "{routes:#}");
-    // The router is the outside: it has no route to pods, and answers because it sees the node's address.
+    // The router is outside of the pod network: it has no route to pods, and answers because it sees the node's
+    // address.
     stage.router.sh("ip address add 203.0.113.7/32 dev lo");
     stage.node(1).sh("ip netns exec pod1 ping -c 1 -W 5 203.0.113.7");
 }
@@ -185,7 +186,7 @@ fn deleted_objects_are_restored_and_a_killed_agent_loses_no_packet() {
         for _ in 0..3 {
             stage.kill_agent(1);
             start(stage, 1, &[]);
-            stage.wait_until("it is back", |stage| is_ready(stage, 1));
+            stage.wait_until("the agent is ready again", |stage| is_ready(stage, 1));
         }
     });
     assert!(lost.is_empty(), "{lost:?}");
@@ -196,7 +197,9 @@ fn deleted_objects_are_restored_and_a_killed_agent_loses_no_packet() {
 fn without_the_store_routes_stay_and_new_pods_are_synced_later() {
     let mut stage = ready(Store::Etcd, LINKS, &DUAL, &[]);
     stage.etcd = None;
-    stage.wait_until("it is reported", |stage| stage.status(1)["problems"].to_string().contains("store: "));
+    stage.wait_until("the failing store is reported", |stage| {
+        stage.status(1)["problems"].to_string().contains("store: ")
+    });
     stage.assert_model_holds();
     // The warm pool was filled before.
     stage.add_pod(1, "late");
@@ -214,7 +217,7 @@ fn without_the_store_routes_stay_and_new_pods_are_synced_later() {
 
 #[test]
 fn a_borrowed_address_has_its_own_route() {
-    // Two blocks for three nodes: the last one has no warm pool, and its pod borrows.
+    // Two blocks for three nodes: the last node has no warm pool, and its pod borrows an address.
     let pools = [("v4", "10.244.0.0/28", "--block-size 29")];
     let mut stage = stage(Store::Embedded, [10; 3], &pools);
     for number in [1, 2] {

@@ -1,5 +1,5 @@
-//! The real Calico beside Podwire: its CNI plugin and IPAM share an etcd or an API server, and nodes, with Podwire's.
-//! Each reads, extends and releases what the other wrote.
+//! Podwire next to the real Calico: both plugins and IPAM plugins share an etcd or an API server, and nodes. Each
+//! reads, extends and releases what the other wrote.
 
 mod cluster;
 mod records;
@@ -12,7 +12,7 @@ use cluster::{Connected, Whose};
 pub use cluster::Cluster;
 use records::{about, lines, Records};
 
-/// So many pods of each come and go at once.
+/// The number of pods of each plugin that are attached at once.
 const AT_ONCE: usize = 20;
 
 #[track_caller]
@@ -31,7 +31,7 @@ fn assert_fits_together(cluster: &Cluster) {
     assert!(said.contains("no problems"), "{said}");
 }
 
-/// Each pod reaches the others of its node.
+/// Checks that each pod reaches the other pods of its node.
 fn assert_neighbours_reach_each_other(cluster: &Cluster, all: &[Connected]) {
     for one in all {
         for other in all.iter().filter(|other| other.number == one.number && other.pod != one.pod) {
@@ -43,7 +43,8 @@ fn assert_neighbours_reach_each_other(cluster: &Cluster, all: &[Connected]) {
     }
 }
 
-/// On the first node Calico's pods come first, on the second ours; the third has a block allocator with a warm pool.
+/// On the first node Calico's pods come first, on the second Podwire's. The third has a block allocator with a warm
+/// pool.
 fn live_side_by_side(mut cluster: Cluster) {
     use Whose::{Calicos, Ours};
     cluster.start(3, &["ipam", "serve"], &[]);
@@ -58,8 +59,8 @@ fn live_side_by_side(mut cluster: Cluster) {
     assert_no_address_twice(&all);
     assert_neighbours_reach_each_other(&cluster, &all);
 
-    // All have the same records, and a node has one block of each family, of either plugin.
-    cluster.stage.wait_until("all are synced", |_| {
+    // Both write the same records, and a node has one block of each family, whichever plugin claimed it.
+    cluster.stage.wait_until("the store has all pods", |_| {
         let records = cluster.records();
         records.endpoints.len() == all.len() && records.pods().len() == all.len()
     });
@@ -78,14 +79,15 @@ fn live_side_by_side(mut cluster: Cluster) {
     }
     assert_fits_together(&cluster);
 
-    // Two of Calico's are released by hand, as an administrator does it; their DELs come later.
+    // Two of Calico's addresses are released by `podwire ipam release`, as an administrator would. Their DELs follow
+    // later.
     cluster.ipam(&format!("release --handle k8s-pod-network.{}", all[0].pod.name));
     for address in &all[2].addresses {
         cluster.ipam(&format!("release --ip {address}"));
     }
     assert_eq!(cluster.records().holders().len(), all.len() - 2);
     assert_fits_together(&cluster);
-    // Each takes away what the other made.
+    // Each plugin detaches pods of the other.
     for one in &all {
         cluster.del(one.by.other(), one);
         cluster.forget(one.number, &one.pod);
@@ -100,12 +102,12 @@ fn live_side_by_side(mut cluster: Cluster) {
     );
     assert_fits_together(&cluster);
 
-    // The block allocator stops, as the guide says, and starts again without restoring old records.
+    // The block allocator stops, as the migration guide says, and starts again without restoring old records.
     cluster.stage.kill_agent(3);
     cluster.ipam("release --handle podwire-warm-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
-    cluster.stage.wait_until("it is synced", |_| {
+    cluster.stage.wait_until("the store has the pod", |_| {
         let records = cluster.records();
         !records.endpoints.is_empty() && !records.holders().is_empty()
     });
@@ -125,7 +127,7 @@ fn calicos_plugins_and_ours_share_blocks_in_kubernetes() {
     live_side_by_side(cluster);
 }
 
-/// Pods of both on nodes with Podwire's agent: its routes lead to Calico's pods, too.
+/// Pods of both plugins on nodes with Podwire's agent: its routes include Calico's pods.
 fn reach_each_other(mut cluster: Cluster) {
     for number in 1..=3 {
         cluster.start(number, &["agent", "calico"], &["--healthz-port", "8081"]);
@@ -154,8 +156,8 @@ fn calicos_pods_and_ours_reach_each_other_over_our_routes_in_kubernetes() {
     reach_each_other(cluster);
 }
 
-/// Many at once on one node, and each is taken away by the other, at once again.
-fn come_and_go_at_once(cluster: &Cluster) {
+/// Many pods are attached at once on one node, and each is detached by the other plugin, at once again.
+fn attach_and_detach_at_once(cluster: &Cluster) {
     let pods: Vec<_> = (0..2 * AT_ONCE)
         .map(|turn| {
             let by = if turn % 2 == 0 { Whose::Calicos } else { Whose::Ours };
@@ -169,7 +171,7 @@ fn come_and_go_at_once(cluster: &Cluster) {
         let has_both = |handle: &usize| *handle == 2;
         records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
     };
-    cluster.stage.wait_until("all are synced", |_| reported(&cluster.records()));
+    cluster.stage.wait_until("the store has all pods", |_| reported(&cluster.records()));
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));
     cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());
@@ -178,7 +180,7 @@ fn come_and_go_at_once(cluster: &Cluster) {
     all.iter().for_each(|one| cluster.forget(1, &one.pod));
 }
 
-/// Does something for each, in a thread each.
+/// Calls a function for each item, in a thread each.
 fn at_once<One: Send, Came: Send>(ones: Vec<One>, act: impl Fn(One) -> Came + Sync) -> Vec<Came> {
     std::thread::scope(|scope| {
         let act = &act;
@@ -188,20 +190,20 @@ fn at_once<One: Send, Came: Send>(ones: Vec<One>, act: impl Fn(One) -> Came + Sy
 }
 
 #[test]
-fn pods_of_both_come_and_go_at_once_in_etcd() {
+fn pods_of_both_plugins_are_attached_and_detached_at_once_in_etcd() {
     let Some(mut cluster) = Cluster::in_etcd() else { return };
-    come_and_go_at_once(&cluster);
+    attach_and_detach_at_once(&cluster);
     cluster.start(1, &["ipam", "serve"], &[]);
-    come_and_go_at_once(&cluster);
+    attach_and_detach_at_once(&cluster);
 }
 
 #[test]
-fn pods_of_both_come_and_go_at_once_in_kubernetes() {
+fn pods_of_both_plugins_are_attached_and_detached_at_once_in_kubernetes() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
-    come_and_go_at_once(&cluster);
+    attach_and_detach_at_once(&cluster);
 }
 
-/// What one says and the other does not, in the records about the same container.
+/// The differences between the records of both plugins about the same container.
 fn differences(cluster: &Cluster) -> Vec<String> {
     let reported = |by: Whose| {
         let one = cluster.add(by, 1, "twin");
@@ -209,7 +211,7 @@ fn differences(cluster: &Cluster) -> Vec<String> {
         cluster.del(by, &one);
         cluster.forget(1, &one.pod);
         assert!(cluster.records().are_empty(), "{by:?}");
-        // The block is made anew by the other.
+        // The other plugin claims the block again.
         cluster.ipam("release --node n1");
         assert!(cluster.records().blocks.is_empty(), "{by:?}");
         let all = [
@@ -235,7 +237,7 @@ fn both_write_the_same_endpoint_in_etcd() {
     let Some(mut cluster) = Cluster::in_etcd() else { return };
     for has_pods in [true, false] {
         cluster.has_pods = has_pods;
-        // Of Calico since 3.32.
+        // Written by Calico 3.32 and later.
         assert_eq!(differences(&cluster), ["ours block.affinity_claim_time"]);
     }
 }
@@ -246,7 +248,7 @@ fn both_write_the_same_endpoint_in_kubernetes() {
     assert_eq!(differences(&cluster), [""; 0]);
 }
 
-/// Where only one of both programs was replaced.
+/// Only one of the two programs was replaced.
 #[test]
 fn the_plugin_of_one_works_with_the_ipam_of_the_other() {
     let Some(cluster) = Cluster::in_etcd() else { return };

@@ -5,10 +5,10 @@ use crate::stage::Stage;
 use podwire_tests::podwire;
 
 const LISTS: &str = "/run/cni-own";
-/// Of both families: one that is claimed and allowed, and others.
+/// Addresses of both families: one that a pod claims and may use, and others.
 const ADDRESSES: [&str; 5] = ["10.8.1.7", "10.8.2.7", "10.9.1.7", "fd08:1::7", "fd08:2::7"];
 
-/// The web routes to 10.8.1.0/24, which the database uses; the other pod claims more than it is allowed.
+/// The web routes to 10.8.1.0/24, which the database uses. The other pod claims more than it may use.
 fn policies(more: &str) -> String {
     let claim = |prefixes: &str| {
         format!("annotations: {{cni.projectcalico.org/allowedSourcePrefixes: '[{prefixes}]'}}, ")
@@ -23,7 +23,7 @@ fn policies(more: &str) -> String {
     format!("{}{from}{other}{more}", POLICIES.replace("metadata: {name: web, namespace: shop, ", &web))
 }
 
-/// The agent's list of plugins, with what an administrator allows.
+/// The agent's conflist, with the prefixes that the administrator allows.
 fn allow(stage: &Stage, prefixes: &str) {
     let script = format!(
         "import json; l = json.load(open('/run/cni-conf/10-podwire.conflist')); \
@@ -60,21 +60,23 @@ fn a_pod_can_send_with_claimed_and_allowed_prefixes_only() {
             "policy.allowedSourcePrefixes of network cbr0",
         ]);
 
-        // What it sends so is its own: its policies judge it.
+        // These addresses count as the pod's own: its policies apply.
         let silent = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: web, namespace: shop}\n\
                       spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}\n";
         stage.node(1).write(&format!("{FOLDER}/shop.yaml"), &policies(silent));
         stage.wait_until("the web is silent", |stage| !arrives(stage, "web", &own));
         assert!(!arrives(&stage, "web", "10.8.1.7"), "{chain}: its policies");
 
-        // An agent that starts again knows it from the ledger: nothing changes.
+        // A restarted agent reads the claims from the ledger: nothing changes.
         let family = if chain == "ptp" { "inet" } else { "bridge" };
         let list = format!("nft -s list table {family} podwire_policy");
         let before = stage.node(1).sh(&list);
         assert!(before.contains("10.8.1.0"), "{before}");
         stage.kill_agent(1);
         start_with(&mut stage, chain, &[]);
-        stage.wait_until("all is enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
+        stage.wait_until("policies are enforced again", |stage| {
+            stage.status(1)["policies"]["enforced"] == true
+        });
         assert_eq!(stage.node(1).sh(&list), before, "{chain}");
     }
 }

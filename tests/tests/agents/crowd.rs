@@ -1,5 +1,5 @@
-//! Five hundred routed pods come and go on three nodes at once while the agents are killed again and again. No address
-//! is assigned twice or leaked, and in the end the store and the kernels have none of the pods.
+//! Five hundred routed pods are attached and detached on three nodes while the agents are killed repeatedly. No address
+//! is assigned twice or leaked. At the end neither the store nor the kernels have any of the pods.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::blocks::{ipam, is_ready, ready, start, DUAL};
 use crate::calico::Cluster;
 use crate::stage::{Stage, Store};
 
-/// The number of pods of each of three nodes: five hundred in all. The gate attaches fewer.
+/// The number of pods of each of the three nodes: five hundred in total. `make test` attaches fewer.
 fn pods() -> usize {
     if podwire_tests::is_whole() {
         168
@@ -19,20 +19,20 @@ fn pods() -> usize {
         48
     }
 }
-/// So many of a node's pods are there at once.
+/// The maximal number of attached pods of a node.
 const AT_ONCE: usize = 12;
 /// How often each agent is killed.
 const KILLS: usize = 4;
 
-/// Pods come and go on a node. What a pod has is held by a folder in `held` for as long as it has it, and there can be
-/// one of a name only. An ADD that fails with "try again" is repeated, as a runtime does.
+/// The script of a node: attaches and detaches pods. Each address of an attached pod is a directory in `held`; creating
+/// a directory that exists fails. An ADD that fails with "try again" is repeated, as a runtime does.
 fn script(stage: &Stage, number: u8) -> String {
     let pods = pods();
     let (podwire, plugins, held) = (podwire(), ours(), stage.folder.join("held").display().to_string());
     format!(
         r#"
 rest() {{ echo "$1 --plugin-dir {plugins} --conf-dir /run/cni-conf"; }}
-come() {{
+attach() {{
   ip netns add $1 || return 1
   for try in $(seq 300); do
     {podwire} cni add cbr0 $(rest $1) --json > /run/test/$1 2> /run/test/$1.err && break
@@ -43,15 +43,15 @@ come() {{
     mkdir {held}/$ip || {{ echo "$1 on n{number} has $ip of another pod" >&2; return 1; }}
   done
 }}
-go() {{
+detach() {{
   for ip in $(grep -o '"address": "[^"]*' /run/test/$1 | sed 's/.*"//; s,/.*,,' | tr : _); do rmdir {held}/$ip; done
   {podwire} cni del cbr0 $(rest $1) >/dev/null && ip netns delete $1
 }}
 for n in $(seq {pods}); do
-  come c$n || exit 1
-  [ $n -gt {AT_ONCE} ] && {{ go c$((n - {AT_ONCE})) || exit 1; }}
+  attach c$n || exit 1
+  [ $n -gt {AT_ONCE} ] && {{ detach c$((n - {AT_ONCE})) || exit 1; }}
 done
-for n in $(seq $(({pods} - {AT_ONCE} + 1)) {pods}); do go c$n || exit 1; done
+for n in $(seq $(({pods} - {AT_ONCE} + 1)) {pods}); do detach c$n || exit 1; done
 "#
     )
 }
@@ -61,11 +61,11 @@ trait Scene {
     fn stage(&self) -> &Stage;
     fn kill(&mut self, number: u8);
     fn start(&mut self, number: u8);
-    /// Who has addresses.
+    /// The handles that have addresses.
     fn handles(&self) -> Vec<String>;
-    /// How many pods others know of.
+    /// The number of published endpoints.
     fn endpoints(&self) -> usize;
-    /// What `podwire ipam check` says.
+    /// The output of `podwire ipam check`.
     fn check(&self) -> String;
 }
 
@@ -102,7 +102,7 @@ impl Scene for InEtcd {
     }
 }
 
-/// With Calico's own definitions of its resources.
+/// Records in Calico's own custom resources.
 struct InKubernetes(Cluster);
 
 impl Scene for InKubernetes {
@@ -132,14 +132,14 @@ impl Scene for InKubernetes {
 }
 
 #[test]
-fn many_pods_come_and_go_while_agents_are_killed() {
+fn many_pods_are_attached_and_detached_while_agents_are_killed() {
     let scene = InEtcd(ready(Store::Etcd, [10, 10, 20], &DUAL, &[]));
-    let scene = come_and_go(scene, 1);
+    let scene = attach_and_detach(scene, 1);
     scene.stage().assert_model_holds();
 }
 
 #[test]
-fn many_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
+fn many_pods_are_attached_and_detached_on_an_api_server_while_agents_are_killed() {
     let Some(cluster) = Cluster::in_kubernetes() else { return };
     let mut scene = InKubernetes(cluster);
     for number in 1..=3 {
@@ -152,11 +152,11 @@ fn many_pods_come_and_go_on_an_api_server_while_agents_are_killed() {
         scene.start(number);
         scene.stage().wait_until("an agent with a warm pool", |stage| is_ready(stage, number));
     }
-    come_and_go(scene, 0);
+    attach_and_detach(scene, 0);
 }
 
-/// Of each node so many pods stay that were there before.
-fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
+/// Runs the scripts while agents are killed. `stay` is the number of pods that each node had before.
+fn attach_and_detach<S: Scene>(mut scene: S, stay: usize) -> S {
     std::fs::create_dir_all(scene.stage().folder.join("held")).expect("a folder");
     let is_settled = |stage: &Stage, number| {
         let addresses = stage.status(number)["addresses"].clone();
@@ -189,7 +189,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
                 })
             })
             .collect();
-        // At other moments each time, for as long as pods come.
+        // Kill the agents at various moments while the scripts run.
         for round in 0..KILLS * 3 {
             if over.load(Ordering::Relaxed) == 3 {
                 break;
@@ -198,18 +198,21 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
             std::thread::sleep(Duration::from_millis(300 + 70 * round as u64));
             scene.kill(number);
             if round % 2 == 0 {
-                // For a while there is none at all.
+                // For some time the node has no agent.
                 std::thread::sleep(Duration::from_millis(400));
             }
             scene.start(number);
         }
-        assert!(threads.into_iter().all(|thread| thread.join().expect("a node")), "all came and went");
+        assert!(
+            threads.into_iter().all(|thread| thread.join().expect("a node")),
+            "all pods were attached and detached"
+        );
     });
     for number in 1..=3 {
-        scene.stage().wait_until("all is synced", |stage| is_settled(stage, number));
+        scene.stage().wait_until("all leases are synced", |stage| is_settled(stage, number));
         let links = scene.stage().node(number).sh("ip -o link show type veth");
-        assert_eq!(links.matches(": cali").count(), stay, "those of before only: {links}");
-        scene.stage().wait_until("all is given back", |stage| {
+        assert_eq!(links.matches(": cali").count(), stay, "only the first pods have links: {links}");
+        scene.stage().wait_until("all pending releases are done", |stage| {
             stage.node(number).sh("ls /var/lib/podwire/addresses/released | wc -l").trim() == "0"
         });
     }
@@ -217,7 +220,7 @@ fn come_and_go<S: Scene>(mut scene: S, stay: usize) -> S {
     scene.stage().wait_until("the store has no other pod", |_| scene.handles() == before);
     let check = scene.check();
     assert!(check.contains("no problems"), "{check}");
-    scene.stage().wait_until("the endpoints of before only", |_| scene.endpoints() == 3 * stay);
+    scene.stage().wait_until("the store has only the first endpoints", |_| scene.endpoints() == 3 * stay);
     assert_eq!(std::fs::read_dir(scene.stage().folder.join("held")).expect("held").count(), 0);
     scene
 }

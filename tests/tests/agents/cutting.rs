@@ -5,10 +5,10 @@ use std::time::Duration;
 use podwire_tests::Process;
 
 use crate::policies::{add_all, is_kept_from, stage_without_agents, start_with, FOLDER, POLICIES};
-use crate::seeing::{dropped, metric};
+use crate::policy_reports::{dropped, metric};
 use crate::stage::Stage;
 
-/// One end of a stream: it sends a byte every now and then, or writes into a file how many have come.
+/// One end of a stream: it sends a byte every 20 ms, or writes the number of received bytes into a file.
 pub const STREAM: &str = r#"
 import os, socket, sys, time
 kind, role, does, address, port, file = sys.argv[1:]
@@ -39,14 +39,14 @@ while True:
 const OPEN: u16 = 7003;
 const CUT: &str = "the connection was closed because policies no longer allow it";
 
-/// Bytes that flow between the web, which opened the connection, and the database.
+/// Bytes between the web, which opens the connection, and the database.
 struct Stream {
     port: u16,
     _ends: [Process; 2],
 }
 
 impl Stream {
-    /// `does`: what the web and the database do.
+    /// Starts both ends. `does` is `send` or `count`, for the web and for the database.
     fn start(stage: &Stage, kind: &str, port: u16, does: [&str; 2]) -> Stream {
         let (address, port_word) = (stage.address(1, "db"), port.to_string());
         let file = format!("/run/test/stream{port}");
@@ -57,13 +57,15 @@ impl Stream {
             Process::start(command)
         };
         let database = end("db", "listen", does[1]);
-        stage.wait_until("it listens", |stage| stage.node(1).can(&format!("test -e {file}.listens")));
+        stage.wait_until("the database listens", |stage| {
+            stage.node(1).can(&format!("test -e {file}.listens"))
+        });
         let stream = Stream { port, _ends: [end("web", "connect", does[0]), database] };
-        stage.wait_until("bytes come", |stage| stream.count(stage) > 5);
+        stage.wait_until("bytes arrive", |stage| stream.count(stage) > 5);
         stream
     }
 
-    /// How many bytes have come.
+    /// The number of received bytes.
     fn count(&self, stage: &Stage) -> u64 {
         let said = stage.node(1).try_sh(&format!("cat /run/test/stream{}", self.port));
         String::from_utf8_lossy(&said.stdout).trim().parse().unwrap_or(0)
@@ -76,10 +78,10 @@ impl Stream {
     }
 }
 
-/// Connections from the web to the database that are open while the policy is changed to allow only one of them.
+/// Connections from the web to the database. They are open while the policy changes and allows only one of them.
 struct Scene {
     stage: Stage,
-    /// One in which the web speaks, one in which the database does, and one without connections.
+    /// The web sends, the database sends, and a UDP stream from the web.
     closed: [Stream; 3],
     open: Stream,
 }
@@ -105,14 +107,14 @@ impl Scene {
         self.stage.wait_until("the policy is enforced", |stage| is_kept_from(stage, "web", "db"));
     }
 
-    /// How many bytes have come where no more are to come.
+    /// The numbers of received bytes of the denied connections.
     fn counts(&self) -> Vec<u64> {
         self.closed.iter().map(|stream| stream.count(&self.stage)).collect()
     }
 
-    /// The same once those that were on their way are counted: nothing changes for a second.
+    /// The same after bytes in flight have arrived: the numbers do not change for a second.
     fn stopped(&self) -> Vec<u64> {
-        self.stage.wait_until("no more bytes come", |_| {
+        self.stage.wait_until("no more bytes arrive", |_| {
             let before = self.counts();
             std::thread::sleep(Duration::from_secs(1));
             before == self.counts()
@@ -138,10 +140,14 @@ fn policy_cut_closes_only_connections_that_are_no_longer_allowed() {
         let kept = format!("conntrack -L -p tcp --dport {OPEN} -o id 2>/dev/null | grep -o 'id=[0-9]*'");
         let entry = stage.node(1).sh(&kept);
         scene.close();
-        stage.wait_until("they are cut", |stage| metric(stage, "closed_connections_total", &[]) >= Some(3));
+        stage.wait_until("the denied connections are closed", |stage| {
+            metric(stage, "closed_connections_total", &[]) >= Some(3)
+        });
         let before = scene.stopped();
         scene.open.assert_flows(stage);
-        stage.wait_until("what comes late is counted", |stage| dropped(stage, "egress", CUT) > Some(0));
+        stage.wait_until("packets of closed connections are counted", |stage| {
+            dropped(stage, "egress", CUT) > Some(0)
+        });
         assert_eq!(before, scene.counts(), "{chain}");
         assert_eq!(stage.node(1).sh(&kept), entry, "{chain}: the kernel never forgot the allowed one");
     }

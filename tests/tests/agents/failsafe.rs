@@ -1,13 +1,13 @@
-//! Policies never cut off the node itself: it reaches its pods and the outside, and the outside reaches it.
+//! Policies never affect the node itself: it reaches its pods and the outside, and the outside reaches it.
 
 use podwire_tests::{Node, Process};
 
 use crate::cutting::STREAM;
 use crate::policies::{add_all, is_kept_from, stage_without_agents, start_with, FOLDER};
-use crate::seeing::metric;
+use crate::policy_reports::metric;
 use crate::stage::Stage;
 
-/// Everything is denied to every pod, in both directions, by everybody who could.
+/// A NetworkPolicy and a ClusterNetworkPolicy that deny everything to all pods, in both directions.
 const NOTHING: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -27,7 +27,7 @@ spec:
 const NODE: &str = "192.168.10.11";
 const OUTSIDE: &str = "192.168.10.1";
 
-/// Takes connections at a port, for as long as it lives.
+/// Accepts connections at a port until this value is dropped.
 fn serve(node: &Node, pod: Option<&str>, port: u16) -> Process {
     let script = format!("import socket; s = socket.create_server(('', {port}))\nwhile True: s.accept()");
     let inside = pod.map(|pod| format!("ip netns exec {pod} ")).unwrap_or_default();
@@ -36,7 +36,7 @@ fn serve(node: &Node, pod: Option<&str>, port: u16) -> Process {
     Process::start(command)
 }
 
-/// Whether there is an answer, possibly with a delay on a busy machine.
+/// Whether a connection is accepted; on a busy machine this may take long.
 fn connects(node: &Node, inside: &str, address: &str, port: u16) -> bool {
     connects_within(20, node, inside, address, port)
 }
@@ -46,7 +46,7 @@ fn connects_within(seconds: u32, node: &Node, inside: &str, address: &str, port:
     node.can(&format!("{inside} python3 -c \"{script}\" 2>/dev/null"))
 }
 
-/// What must always work: probes, the node's administration, and the node's connection to its API server.
+/// What must always work: probes, access to the node, and the node's connection to its API server.
 #[track_caller]
 fn assert_node_is_free(stage: &Stage) {
     let db = stage.address(1, "db");
@@ -67,12 +67,12 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
             serve(stage.node(1), None, 9001),
             serve(&stage.router, None, 9002),
         ];
-        stage.wait_until("all listen", |stage| {
+        stage.wait_until("all servers listen", |stage| {
             connects(stage.node(1), "", &stage.address(1, "db"), 8080)
                 && connects(&stage.router, "", NODE, 9001)
                 && connects(stage.node(1), "", OUTSIDE, 9002)
         });
-        // An open connection, beside new ones.
+        // Probes on an established connection, in addition to new ones.
         let db = stage.address(1, "db");
         stage.node(1).write("/run/test/stream.py", STREAM);
         let end = |inside: &str, role: &str| {
@@ -82,13 +82,13 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
             Process::start(command)
         };
         let _listener = end("ip netns exec db", "listen count");
-        stage.wait_until("it listens", |stage| stage.node(1).can("test -e /run/test/probe.listens"));
+        stage.wait_until("the pod listens", |stage| stage.node(1).can("test -e /run/test/probe.listens"));
         let _probe = end("", "connect send");
         let count = |stage: &Stage| -> u64 {
             let said = stage.node(1).try_sh("cat /run/test/probe");
             String::from_utf8_lossy(&said.stdout).trim().parse().unwrap_or(0)
         };
-        stage.wait_until("it is probed", |stage| count(stage) > 5);
+        stage.wait_until("probes arrive", |stage| count(stage) > 5);
 
         stage.node(1).write(&format!("{FOLDER}/nothing.yaml"), NOTHING);
         stage.wait_until("pods reach no pod", |stage| is_kept_from(stage, "web", "db"));
@@ -102,7 +102,7 @@ fn with_everything_denied_the_node_reaches_pods_and_the_outside() {
         stage.wait_until("the standing probe goes on", |stage| count(stage) > before + 20);
         assert_eq!(metric(&stage, "failures_total", &[]), Some(0), "{chain}");
 
-        // Also while no agent repairs anything.
+        // The same while no agent runs.
         stage.kill_agent(1);
         assert_node_is_free(&stage);
     }

@@ -10,7 +10,7 @@ fn stage(store: Store) -> Stage {
 }
 
 #[test]
-fn an_agent_that_is_killed_and_comes_back_loses_no_packet() {
+fn a_killed_and_restarted_agent_loses_no_packet() {
     let mut stage = stage(Store::Embedded);
     let mac = |stage: &Stage| {
         stage.node(1).sh("cat /sys/class/net/flannel.1/address; ip -o link show flannel.1 | sed 's/.*ether \\([0-9a-f:]*\\).*/\\1/'")
@@ -70,7 +70,7 @@ fn a_node_that_gets_another_address_is_found_there() {
 }
 
 #[test]
-fn an_uplink_that_goes_down_and_up_carries_again() {
+fn an_uplink_that_was_down_carries_packets_again() {
     let stage = stage(Store::Embedded);
     stage.node(1).sh("ip link set eth0 down");
     stage.node(1).sh("ip link set eth0 up && ip route replace default via 192.168.10.1; ip -6 address replace fd10::11/64 dev eth0 nodad; ip -6 route replace default via fd10::1");
@@ -82,7 +82,7 @@ fn an_uplink_that_goes_down_and_up_carries_again() {
 }
 
 #[test]
-fn a_node_that_left_while_another_was_down_is_forgotten() {
+fn a_node_that_left_while_another_agent_was_down_loses_its_routes() {
     let mut stage = stage(Store::Etcd);
     let cidr = stage.status(3)["podCidrs"][0].as_str().expect("a pod CIDR").to_string();
     stage.kill_agent(1);
@@ -137,7 +137,7 @@ fn foreign_routes_are_left_alone() {
     let stage = stage(Store::Embedded);
     stage.node(1).sh("ip route add 10.99.0.0/16 via 192.168.10.1; ip route add 203.0.113.0/24 via 192.168.10.12 proto static");
     stage.node(1).sh("ip route flush proto 112");
-    stage.wait_until("ours are back", |stage| {
+    stage.wait_until("the agent's routes are restored", |stage| {
         stage.node(1).sh("ip route show proto 112 | wc -l").trim() == "2"
     });
     let routes = stage.node(1).sh("ip route");

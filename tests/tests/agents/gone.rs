@@ -1,4 +1,5 @@
-//! A node that left Kubernetes: with a store other than Kubernetes, the controller deletes its records in the store.
+//! A node that is removed from Kubernetes: with a store other than Kubernetes, the controller deletes its records in
+//! the store.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::api_server::Kubernetes;
 use crate::blocks;
 use crate::stage::{Stage, Store};
 
-/// The nodes that the store has objects of, each with the node of Kubernetes that it says it is.
+/// The Calico nodes in the store, each with its Kubernetes node name.
 fn known(stage: &Stage) -> String {
     let script = "import sqlite3, sys, json
 for key, value in sqlite3.connect(sys.argv[1]).execute('SELECT key, value FROM entries ORDER BY key'):
@@ -44,7 +45,7 @@ fn the_blocks_and_the_object_of_a_node_that_left_kubernetes_are_deleted() {
     let are_all_there = |stage: &Stage| {
         known(stage) == "n1 n1, n2 n2, n3 n3" && (1..=3).all(|number| peers(stage, number) == 2)
     };
-    // Its agent runs. It does not write the deleted records again until Kubernetes has the node again.
+    // Its agent still runs. It does not write the deleted records again until Kubernetes has the node again.
     leave(&stage);
     controller.expect(&["deleted the store's object of a deleted node", "n3"]);
     for _ in 0..30 {
@@ -52,8 +53,8 @@ fn the_blocks_and_the_object_of_a_node_that_left_kubernetes_are_deleted() {
         std::thread::sleep(Duration::from_millis(100));
     }
     join(&stage);
-    stage.wait_until("it is registered again", are_all_there);
-    // The machine is gone, too.
+    stage.wait_until("the node is registered again", are_all_there);
+    // The machine is removed too.
     leave(&stage);
     stage.kill_agent(3);
     controller.expect(&["deleted the store's object of a deleted node", "n3"]);

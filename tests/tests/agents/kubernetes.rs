@@ -9,7 +9,7 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     let conf = json!({"Network": "10.244.0.0/16", "Backend": {"Type": "vxlan"}});
     let mut stage = Stage::new(Store::Kubernetes, &conf);
     let api = |stage: &Stage, act: &dyn Fn(&super::api::Api)| act(stage.api.as_ref().expect("the API"));
-    // Its default route leads out of the same interface, but with another address.
+    // The default route uses the same interface, but another source address.
     stage.node(1).sh("ip address add 192.168.10.111/24 dev eth0");
     api(&stage, &|api| {
         api.put("n1", json!({}), &[]);
@@ -31,11 +31,11 @@ fn a_node_uses_its_internal_ip_and_reports_events() {
     };
     assert_eq!(public(&stage, "n1").as_deref(), Some("192.168.10.111"));
     assert_eq!(stage.status(1)["uplinks"][0], "eth0 192.168.10.111");
-    stage.wait_until("it is reported", |stage| {
+    stage.wait_until("the ready network is reported", |stage| {
         reported(stage, "n1", "PodNetworkReady", "the node accepts pods")
     });
 
-    // Another that the cluster knows by an address that it does not have.
+    // A node whose address in the cluster is not on the machine.
     api(&stage, &|api| {
         api.put("n2", json!({}), &["10.244.2.0/24"]);
         api.set_internal_ip("n2", "203.0.113.9");
@@ -79,7 +79,7 @@ fn two_default_routes_are_not_guessed_between() {
                 && api.has_event("n1", "InterfaceAmbiguous", "eth1")
         })
     });
-    // The kernel's notice wakes the agent.
+    // The kernel's notification wakes the agent.
     stage.node(1).sh("ip route del default via 198.51.100.1");
     stage.wait_ready(1);
 }

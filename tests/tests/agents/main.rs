@@ -8,6 +8,7 @@ mod bgp;
 mod blocks;
 mod calico;
 mod claims;
+mod continuous_probe;
 mod crowd;
 mod cutting;
 mod failsafe;
@@ -17,11 +18,10 @@ mod kubernetes;
 mod migration;
 mod pings;
 mod policies;
+mod policy_reports;
 mod readiness;
-mod seeing;
 mod stage;
 mod unbroken;
-mod vigil;
 
 use podwire_tests::{ours, podwire, project};
 use serde_json::json;
@@ -77,7 +77,7 @@ fn the_conflist_is_written_when_the_routes_are_set_up() {
     {
         assert!(env.contains(line), "{env}");
     }
-    // The smaller of both families: over IPv6 twenty bytes more are needed.
+    // The smaller MTU of both families: IPv6 has twenty bytes more overhead.
     assert!(env.contains("FLANNEL_MTU=1330"), "{env}");
     let list = stage.node(1).json("cat /run/cni-conf/10-podwire.conflist");
     assert_eq!(list["plugins"][0]["type"], "flannel");
@@ -98,9 +98,9 @@ fn metrics_count_plugin_calls_and_used_addresses() {
     };
     counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"flannel\"} 1");
     counted("podwire_agent_plugin_call_seconds_count{verb=\"ADD\",plugin=\"portmap\"} 1");
-    // One address a family; the bridge's own addresses do not count.
+    // One address of each family. The bridge's own addresses do not count.
     counted("podwire_agent_pod_cidr_addresses_used 2");
-    // Both families: two peers each.
+    // Two peers, in both families.
     counted("podwire_agent_kernel_objects{kind=\"route\"} 4");
     counted("podwire_agent_kernel_objects{kind=\"device\"} 2");
     assert_eq!(stage.node(1).output(&taken, &[]).status, 0);
@@ -151,7 +151,7 @@ fn the_extension_backend_runs_the_configured_commands() {
     let conf = json!({"Network": "10.244.0.0/16", "Backend": backend});
     let mut stage = Stage::new(Store::Etcd, &conf);
     for number in [1, 2] {
-        // A host-gw in a line of shell.
+        // The commands do the same as the backend host-gw.
         let script = "cat >> /run/input; echo \"$*\" >> /run/calls; \
                       case $1 in add) exec ip route replace $3 via $2;; remove) exec ip route del $3;; esac";
         stage.node(number).write("/run/backend", script);
@@ -174,7 +174,7 @@ fn the_extension_backend_runs_the_configured_commands() {
     stage.kill_agent(2);
     stage.etcdctl(&format!("del /coreos.com/network/subnets/{}", cidr.replace('/', "-")));
     stage.start_agent(1, &[]);
-    stage.wait_until("it is removed", |stage| {
+    stage.wait_until("the route of node 2 is removed", |stage| {
         stage.node(1).can(&format!("grep -q 'remove 192.168.10.12 {cidr}' /run/calls"))
             && !stage.node(1).can(&format!("ip route show | grep -q '^{cidr} via'"))
     });
@@ -224,7 +224,7 @@ fn an_invalid_config_is_reported() {
     }
 }
 
-/// The capabilities that a systemd unit leaves a daemon, as a flag of setpriv.
+/// The capabilities that a systemd unit grants a daemon, as a flag of setpriv.
 fn rights_of(unit: &str) -> String {
     let unit = std::fs::read_to_string(project(&format!("deploy/systemd/{unit}"))).expect("the unit");
     let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("its rights");
@@ -235,7 +235,7 @@ fn rights_of(unit: &str) -> String {
     format!("--bounding-set=-all,{}", rights.join(","))
 }
 
-/// Fails if the unit no longer leaves the agent the capabilities that it needs.
+/// Fails if the unit no longer grants the agent the capabilities that it needs.
 #[test]
 fn the_agent_works_with_the_capabilities_of_its_systemd_unit() {
     let mut stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));

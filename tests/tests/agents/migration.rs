@@ -1,53 +1,53 @@
 //! A cluster of flanneld and Go plugins migrates to Podwire node by node, and back, while packets cross it. flanneld is
-//! the real one; it and the agent are started with the same flags.
+//! the real one. It and the agent are started with the same flags.
 
 use podwire_tests::{flanneld, go_flannel, ours, podwire, Process, GO};
 use serde_json::{json, Value};
 
 use super::api_server::{self, Kubernetes};
-use super::pings::{Pings, Way};
+use super::pings::{Pings, PodPair};
 use super::stage::{Stage, Store};
 
 const ETCD: &str = "http://192.168.10.1:2379";
-/// Where pods are seen with their node's address: there is no way back to theirs.
+/// A target outside of the pod network: it sees the node's address and has no route to pods.
 const WORLD: (&str, &str) = ("world", "192.168.10.1");
-/// As kube-flannel's.
+/// The conflist of kube-flannel.
 const LIST: &str = r#"{"name": "cbr0", "cniVersion": "0.3.1", "plugins": [
   {"type": "flannel", "delegate": {"hairpinMode": true, "isDefaultGateway": true}},
   {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
 const LIST_FILE: &str = "/run/cni-conf/10-flannel.conflist";
 
-/// The cluster, and where its programs are.
+/// The cluster, with the directories of its programs.
 struct Migration {
     stage: Stage,
-    /// Where nodes are known, if not in etcd.
+    /// The API server, if the nodes are not in etcd.
     kubernetes: Option<Kubernetes>,
-    /// For both programs.
+    /// The flags of both programs.
     flags: Vec<String>,
     flanneld: &'static str,
-    /// Folders of plugins.
+    /// The directories of the plugins.
     go: [String; 2],
 }
 
-/// What must not change when the program on a node does.
+/// What must not change when the program on a node is replaced.
 #[derive(Debug, PartialEq)]
 struct Facts {
     subnet_env: String,
     /// The node's registration: its lease in etcd, or its annotations.
     reported: String,
-    /// The VXLAN device's number and hardware address.
+    /// The VXLAN device's index and hardware address.
     device: String,
 }
 
 impl Migration {
-    /// Nodes that are known in etcd. None, and said so, where there is no flanneld.
+    /// Nodes in etcd. None, with a message, where there is no flanneld.
     fn in_etcd(backend: Value, links: [u8; 3]) -> Option<Migration> {
         flanneld()?;
         let stage = Stage::on_links(Store::Etcd, &conf(backend), links);
         Migration::start(stage, None, &["--etcd-endpoints", ETCD])
     }
 
-    /// Nodes that are known in Kubernetes. None, and said so, where there is no API server or no flanneld.
+    /// Nodes in Kubernetes. None, with a message, where there is no API server or no flanneld.
     fn in_kubernetes(backend: Value) -> Option<Migration> {
         flanneld()?;
         let conf = conf(backend);
@@ -61,7 +61,7 @@ impl Migration {
         Migration::start(stage, Some(kubernetes), &[flags.as_slice(), &file].concat())
     }
 
-    /// flanneld on each node, and two pods of Go plugins.
+    /// Starts flanneld on each node, and attaches two pods with Go plugins.
     fn start(stage: Stage, kubernetes: Option<Kubernetes>, flags: &[&str]) -> Option<Migration> {
         let both = flags.iter().chain(&["--ip-masq", "--healthz-port", "8081"]);
         let flags = both.map(ToString::to_string).collect();
@@ -78,7 +78,7 @@ impl Migration {
         Some(all)
     }
 
-    /// flanneld reports ready before it knows the other nodes.
+    /// flanneld reports ready before it has read the other nodes.
     fn wait_for_routes(&self) {
         for number in 1..=3 {
             self.stage.wait_until(&format!("n{number} has both routes"), |stage| {
@@ -92,8 +92,8 @@ impl Migration {
         let mut command = machine.node.command(self.flanneld);
         command.args(&self.flags).env("NODE_NAME", format!("n{number}"));
         machine.agent = Some(Process::start(command));
-        // Two threads put the rules, to masquerade and to forward; each says when it has, whatever else is said
-        // meanwhile.
+        // Two threads write the rules, one for masquerading and one for forwarding. Each logs when it is done, between
+        // other log lines.
         self.stage.wait_until(&format!("flanneld on n{number} is ready"), |stage| {
             let said =
                 |words: &str| stage.machine(number).agent.as_ref().map_or(0, |one| one.count(&[words]));
@@ -113,12 +113,12 @@ impl Migration {
         });
     }
 
-    /// As systemd or Kubernetes does it.
+    /// Stops it, as systemd or Kubernetes does.
     fn stop(&mut self, number: u8) {
         self.stage.nodes[usize::from(number) - 1].agent.take().expect("a program").stop();
     }
 
-    /// flanneld's node becomes ours.
+    /// Replaces flanneld on a node by Podwire's agent.
     fn take_over(&mut self, number: u8) {
         self.stop(number);
         self.start_agent(number);
@@ -126,7 +126,7 @@ impl Migration {
         assert!(rules.contains("table inet podwire_overlay") && !rules.contains("FLANNEL"), "{rules}");
     }
 
-    /// Our node becomes flanneld's.
+    /// Replaces Podwire's agent on a node by flanneld.
     fn give_back(&mut self, number: u8) {
         self.stop(number);
         self.start_flanneld(number);
@@ -170,7 +170,7 @@ impl Migration {
         self.stage.nodes[usize::from(number) - 1].pods.push(pod.into());
     }
 
-    /// The pod goes, and its address with it.
+    /// Detaches the pod and releases its address.
     fn detach(&mut self, number: u8, pod: &str, plugins: &[String]) {
         let address = self.stage.address(number, pod);
         let kept = format!("test -e /var/lib/cni/networks/cbr0/{address}");
@@ -189,17 +189,17 @@ impl Migration {
         self.stage.node(number).sh(&script);
     }
 
-    /// From every node's first pod to every other's, and to others.
+    /// Pings from every node's first pod to every other node's, and to other targets.
     fn pings(&self, others: &[(&str, &str)]) -> Pings {
         let pods: Vec<(u8, String)> = (1..=3).map(|number| (number, format!("pod{number}"))).collect();
         let mut targets: Vec<(&str, String)> =
             pods.iter().map(|(number, pod)| (pod.as_str(), self.stage.address(*number, pod))).collect();
         targets.extend(others.iter().map(|(name, address)| (*name, address.to_string())));
-        let ways = pods.iter().flat_map(|(number, pod)| {
+        let pairs = pods.iter().flat_map(|(number, pod)| {
             let others = targets.iter().filter(move |(name, _)| name != pod);
-            others.map(move |(to, address)| Way { node: *number, pod, to, address })
+            others.map(move |(to, address)| PodPair { node: *number, pod, to, address })
         });
-        Pings::start(&self.stage, ways)
+        Pings::start(&self.stage, pairs)
     }
 }
 
@@ -207,19 +207,19 @@ fn conf(backend: Value) -> Value {
     json!({"Network": "10.244.0.0/16", "Backend": backend})
 }
 
-/// A question to whatever program the node has.
+/// Sends a request to the program of the node.
 fn asked(path: &str) -> String {
     format!("python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/{path}', timeout=60).read().decode())\" 2>/dev/null")
 }
 
-fn goes_there_and_back(mut cluster: Migration) {
+fn migrates_and_returns(mut cluster: Migration) {
     let (ours, go) = ([ours()], cluster.go.clone());
     let before: Vec<Facts> = (1..=3).map(|number| cluster.facts(number)).collect();
     let pings = cluster.pings(&[WORLD]);
     for number in 1..=3 {
         cluster.take_over(number);
         assert_eq!(cluster.facts(number), before[usize::from(number) - 1]);
-        // Pods of both kinds of plugins side by side, and one kind takes away what the other made.
+        // Pods of both kinds of plugins on one node. One kind detaches pods of the other.
         cluster.attach(number, &format!("new{number}"), &ours);
         cluster.detach(number, &format!("spare{number}"), &ours);
         cluster.stage.assert_model_holds_in(1);
@@ -235,25 +235,25 @@ fn goes_there_and_back(mut cluster: Migration) {
 }
 
 #[test]
-fn a_vxlan_of_flannel_is_taken_over_node_by_node_and_given_back_without_a_packet_lost() {
+fn a_vxlan_of_flanneld_migrates_node_by_node_and_back_without_packet_loss() {
     let Some(cluster) = Migration::in_etcd(json!({"Type": "vxlan"}), [10, 10, 20]) else { return };
-    goes_there_and_back(cluster);
+    migrates_and_returns(cluster);
 }
 
 #[test]
-fn flannels_routes_of_host_gw_are_taken_over_node_by_node_and_given_back_without_a_packet_lost() {
+fn host_gw_routes_of_flanneld_migrate_node_by_node_and_back_without_packet_loss() {
     let Some(cluster) = Migration::in_etcd(json!({"Type": "host-gw"}), [10, 10, 10]) else { return };
-    goes_there_and_back(cluster);
+    migrates_and_returns(cluster);
 }
 
 #[test]
-fn flannels_nodes_in_kubernetes_are_taken_over_one_by_one_and_given_back_without_a_packet_lost() {
+fn flanneld_in_kubernetes_migrates_node_by_node_and_back_without_packet_loss() {
     let Some(cluster) = Migration::in_kubernetes(json!({"Type": "vxlan"})) else { return };
-    goes_there_and_back(cluster);
+    migrates_and_returns(cluster);
 }
 
 #[test]
-fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves_is_forgotten() {
+fn in_a_mixed_cluster_restarts_change_nothing_and_a_removed_node_loses_its_routes() {
     let Some(mut cluster) = Migration::in_etcd(json!({"Type": "host-gw"}), [10, 10, 10]) else { return };
     cluster.take_over(1);
     let changes = |cluster: &Migration| {
@@ -270,7 +270,7 @@ fn in_a_mixed_cluster_a_restart_of_either_changes_nothing_and_a_node_that_leaves
     cluster.stop(1);
     cluster.start_agent(1);
     assert_eq!(pings.stop(&cluster.stage), [""; 0]);
-    // What was flanneld's route is ours, and goes with its node.
+    // flanneld's route is now the agent's, and is removed with its node.
     let env = cluster.stage.node(3).sh("cat /run/flannel/subnet.env");
     let own = env.lines().find_map(|line| line.strip_prefix("FLANNEL_SUBNET=")).expect("a range");
     let range = own.replace(".1/", ".0/");

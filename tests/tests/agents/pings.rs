@@ -7,13 +7,13 @@ use podwire_tests::lost_packets;
 
 use super::stage::Stage;
 
-/// Twenty packets a second from each of some pods to others.
+/// Running pings: twenty packets per second for each pair of pods.
 pub struct Pings {
     running: Vec<Ping>,
 }
 
-/// Who asks whom.
-pub struct Way<'a> {
+/// The pairs: a pod, and the address that it pings.
+pub struct PodPair<'a> {
     pub node: u8,
     pub pod: &'a str,
     pub to: &'a str,
@@ -23,31 +23,31 @@ pub struct Way<'a> {
 struct Ping {
     child: Child,
     from: u8,
-    way: String,
+    pair: String,
     file: String,
 }
 
 impl Pings {
-    /// Begins; returns when all are answered.
-    pub fn start<'a>(stage: &Stage, ways: impl Iterator<Item = Way<'a>>) -> Pings {
-        let start = |Way { node, pod, to, address }: Way<'_>| {
+    /// Starts the pings. Returns when all are answered.
+    pub fn start<'a>(stage: &Stage, pairs: impl Iterator<Item = PodPair<'a>>) -> Pings {
+        let start = |PodPair { node, pod, to, address }: PodPair<'_>| {
             let file = format!("/run/test/{pod}-{to}");
             let script = format!("exec ip netns exec {pod} ping -i 0.05 -c 100000 {address} > {file}");
             let child = stage.node(node).command("sh").args(["-c", &script]).spawn().expect("ping");
-            Ping { child, from: node, way: format!("{pod} to {to}"), file }
+            Ping { child, from: node, pair: format!("{pod} to {to}"), file }
         };
-        let running: Vec<Ping> = ways.map(start).collect();
+        let running: Vec<Ping> = pairs.map(start).collect();
         for ping in &running {
-            stage.wait_until(&format!("{} is answered", ping.way), |stage| {
+            stage.wait_until(&format!("{} is answered", ping.pair), |stage| {
                 stage.node(ping.from).can(&format!("grep -q icmp_seq=5 {}", ping.file))
             });
         }
         Pings { running }
     }
 
-    /// Ends; returns the ways on which packets were lost, and which.
+    /// Stops the pings. Returns the pairs with lost packets, and which packets these are.
     pub fn stop(mut self, stage: &Stage) -> Vec<String> {
-        // The last answers come.
+        // Wait for the last responses.
         std::thread::sleep(Duration::from_secs(1));
         self.running.iter_mut().filter_map(|ping| ping.stop(stage)).collect()
     }
@@ -60,7 +60,7 @@ impl Ping {
         drop(self.child.wait());
         let said = stage.node(self.from).sh(&format!("cat {}", self.file));
         let lost = lost_packets(&said);
-        (!lost.is_empty()).then(|| format!("{}: {lost:?} were lost", self.way))
+        (!lost.is_empty()).then(|| format!("{}: {lost:?} were lost", self.pair))
     }
 }
 

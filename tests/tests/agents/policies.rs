@@ -1,12 +1,12 @@
-//! Pods that policies from files separate: before they send, while the agent is down, and after another program changed
-//! the rules.
+//! Policies from files: they are enforced before a pod sends, while the agent is down, and after another program
+//! changed the rules.
 
 use serde_json::{json, Value};
 
 use crate::stage::{net_conf, Stage, Store};
 use podwire_tests::{ours, podwire, Process};
 
-/// In the namespace `shop` the database is for the web only.
+/// In the namespace `shop`, only the web may reach the database.
 pub const POLICIES: &str = r#"
 apiVersion: v1
 kind: Pod
@@ -36,12 +36,12 @@ pub fn stage_with(chain: &str) -> Stage {
     stage
 }
 
-/// Without an agent, so that policies are not enforced yet.
+/// Without an agent, so policies are not enforced yet.
 pub fn stage_without_agents() -> Stage {
     stage_of(&net_conf(json!({"Type": "vxlan"})))
 }
 
-/// The same with other networks.
+/// The same with another network config.
 pub fn stage_of(conf: &Value) -> Stage {
     let stage = Stage::new(Store::Embedded, conf);
     stage.node(1).sh(&format!("mkdir -p {FOLDER}"));
@@ -65,7 +65,7 @@ fn add(stage: &Stage, name: &str) -> (i32, String) {
     add_by(stage, name, "/run/cni-conf")
 }
 
-/// By the list of plugins in this folder.
+/// Attaches a pod with the conflist in this directory.
 pub fn add_by(stage: &Stage, name: &str, lists: &str) -> (i32, String) {
     let node = stage.node(1);
     node.pod(name);
@@ -83,12 +83,12 @@ pub fn add_all(stage: &Stage) {
     }
 }
 
-/// Whether a ping is answered; on a busy machine that takes its time.
+/// Whether a ping is answered within a time that is long enough for a busy machine.
 pub fn reaches(stage: &Stage, from: &str, to: &str) -> bool {
     is_answered(stage, from, to, 5)
 }
 
-/// Whether it is not, which is known sooner.
+/// Whether a ping is not answered within a second.
 pub fn is_kept_from(stage: &Stage, from: &str, to: &str) -> bool {
     !is_answered(stage, from, to, 1)
 }
@@ -118,13 +118,13 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
         (&json!(true), &json!(3)),
         "{status}"
     );
-    // A mistake changes nothing.
+    // An invalid file changes nothing.
     stage.node(1).write(&format!("{FOLDER}/wrong.yaml"), "kind: [");
     assert_kept_apart(&stage);
     stage.node(1).sh(&format!("rm {FOLDER}/wrong.yaml"));
-    // What a file says from now on is so from now on.
+    // A removed policy is no longer enforced.
     stage.node(1).sh(&format!("mv {FOLDER}/shop.yaml /run/test/shop.yaml"));
-    stage.wait_until("without the policy all reach it", |stage| reaches(stage, "other", "db"));
+    stage.wait_until("the removed policy is no longer enforced", |stage| reaches(stage, "other", "db"));
     stage.node(1).sh(&format!("mv /run/test/shop.yaml {FOLDER}/"));
     stage.wait_until("the policy is back", |stage| is_kept_from(stage, "other", "db"));
     assert_kept_apart(&stage);
@@ -169,7 +169,7 @@ fn pods_that_calicos_plugin_attaches_are_kept_apart_like_others() {
     assert_eq!(stage.status(1)["policies"]["interfaces"], 3);
 }
 
-/// Each mistake, and what the log says of it.
+/// Invalid specs, and the texts of the log.
 const MISTAKES: [(&str, &str); 3] = [
     ("{podSelector: {matchLabels: {app: db}}, ingres: []}", "spec.ingres: no such field"),
     (
@@ -195,7 +195,7 @@ fn mistakes_in_policies_are_logged_and_allow_nothing() {
         let agent = stage.nodes[0].agent.as_mut().expect("the agent");
         agent.expect(&["WARN", &format!("NetworkPolicy shop/{name}: "), reported]);
     }
-    // Thousands of peers are no mistake.
+    // Thousands of peers are valid.
     let peers: Vec<String> =
         (0..4000).map(|n| format!("{{ipBlock: {{cidr: 198.18.{}.{}/32}}}}", n / 125, n % 125 * 2)).collect();
     let policy = format!(
@@ -204,7 +204,7 @@ fn mistakes_in_policies_are_logged_and_allow_nothing() {
         peers.join(", ")
     );
     stage.node(1).write(&format!("{FOLDER}/many.yaml"), &policy);
-    stage.wait_until("all are enforced", |stage| {
+    stage.wait_until("all peers are in the rules", |stage| {
         stage.node(1).can("nft list table inet podwire_policy | grep -qF 198.18.31.248")
     });
     assert_kept_apart(&stage);
@@ -228,7 +228,7 @@ fn damaged_rules_are_restored() {
 }
 
 #[test]
-fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
+fn while_the_agent_is_down_rules_stay_and_no_pod_is_attached() {
     let mut stage = stage();
     add_all(&stage);
     let before = stage.node(1).sh("nft -s list table inet podwire_policy");
@@ -257,21 +257,21 @@ fn while_the_agent_is_away_rules_stay_and_no_pod_comes_unguarded() {
     let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
     let said = stage.node(1).output(&words, &[]);
     assert_ne!(said.status, 0, "no agent enforces policies: the network is not ready");
-    // Pods of before are known again, from the plugins' ledger; nothing changes, not even for a moment.
-    let mut ear = stage.node(1).command("sh");
-    ear.args(["-c", "exec stdbuf -oL nft monitor >&2"]);
-    let mut ear = Process::start(ear);
+    // The agent finds existing pods in the plugins' ledger. The rules do not change, not even for a moment.
+    let mut monitor = stage.node(1).command("sh");
+    monitor.args(["-c", "exec stdbuf -oL nft monitor >&2"]);
+    let mut monitor = Process::start(monitor);
     stage.wait_until("changes are seen", |stage| {
         stage.node(1).sh("nft 'add table ip before; delete table ip before'");
-        ear.count(&["before"]) > 0
+        monitor.count(&["before"]) > 0
     });
     start(&mut stage, "flannel");
     stage.wait_ready(1);
-    stage.wait_until("all are known again", |stage| stage.status(1)["policies"]["interfaces"] == 3);
-    stage.wait_until("all is enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
+    stage.wait_until("the agent has all interfaces", |stage| stage.status(1)["policies"]["interfaces"] == 3);
+    stage.wait_until("policies are enforced again", |stage| stage.status(1)["policies"]["enforced"] == true);
     stage.node(1).sh("nft add table ip afterwards");
-    ear.expect(&["afterwards"]);
-    assert_eq!(ear.count(&["podwire_policy"]), 0, "{}", ear.said());
+    monitor.expect(&["afterwards"]);
+    assert_eq!(monitor.count(&["podwire_policy"]), 0, "{}", monitor.said());
     assert_eq!(stage.node(1).sh("nft -s list table inet podwire_policy"), before);
     assert_kept_apart(&stage);
     assert_eq!(add(&stage, "again"), (0, String::new()));
@@ -287,7 +287,7 @@ fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
         [&podwire, "cni", "del", "cbr0", "other", "--plugin-dir", &plugins, "--conf-dir", "/run/cni-conf"];
     let words: Vec<&str> = words.iter().map(|word| word.as_ref()).collect();
     assert_eq!(stage.node(1).output(&words, &[]).status, 0);
-    stage.wait_until("it is forgotten", |stage| stage.status(1)["policies"]["interfaces"] == 2);
+    stage.wait_until("the interface is removed", |stage| stage.status(1)["policies"]["interfaces"] == 2);
     // Packets of a pod that adds this address without ADD are dropped.
     stage.node(1).sh(&format!("ip netns exec web ip address add {address}/24 dev eth0"));
     let target = stage.address(1, "db");
@@ -295,8 +295,8 @@ fn a_deleted_pod_is_removed_and_its_address_is_blocked() {
     assert!(!stage.node(1).can(&borrowed), "an address of this node that is no pod's");
 }
 
-/// Whether datagrams that `from` sends with the address `claimed` arrive at the database. One alone may be lost, as on
-/// every network: for three seconds one after the other is sent.
+/// Whether datagrams that `from` sends with the address `claimed` arrive at the database. Datagrams can be lost, so it
+/// sends them for three seconds.
 #[track_caller]
 pub fn arrives(stage: &Stage, from: &str, claimed: &str) -> bool {
     let node = stage.node(1);
@@ -307,18 +307,18 @@ pub fn arrives(stage: &Stage, from: &str, claimed: &str) -> bool {
     };
     let listen = "import os, select, socket, sys
 any, family = sys.argv[1], socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
-ear = socket.socket(family, socket.SOCK_DGRAM)
-ear.bind((any, 7000))
+receiver = socket.socket(family, socket.SOCK_DGRAM)
+receiver.bind((any, 7000))
 open('/run/test/ready', 'w')
-while not select.select([ear], [], [], 0.05)[0]:
+while not select.select([receiver], [], [], 0.05)[0]:
     if os.path.exists('/run/test/over'):
         sys.exit(1)";
     let send = "import socket, sys, time
 own, target = sys.argv[1:]
-mouth = socket.socket(socket.AF_INET6 if ':' in own else socket.AF_INET, socket.SOCK_DGRAM)
-mouth.bind((own, 0))
+sender = socket.socket(socket.AF_INET6 if ':' in own else socket.AF_INET, socket.SOCK_DGRAM)
+sender.bind((own, 0))
 for _ in range(30):
-    try: mouth.sendto(b'!', (target, 7000))
+    try: sender.sendto(b'!', (target, 7000))
     except OSError: pass
     time.sleep(0.1)";
     node.write("/run/test/listen.py", listen);
@@ -330,9 +330,9 @@ for _ in range(30):
             &format!(
                 "rm -f /run/test/ready /run/test/over; ip netns exec db python3 /run/test/listen.py {any} & listener=$!; \
                  until [ -e /run/test/ready ]; do sleep 0.05; done; \
-                 {{ ip netns exec {from} python3 /run/test/send.py {claimed} {target} || touch /run/test/mute; touch /run/test/over; }} & \
+                 {{ ip netns exec {from} python3 /run/test/send.py {claimed} {target} || touch /run/test/unsent; touch /run/test/over; }} & \
                  wait $listener; received=$?; touch /run/test/over; wait; \
-                 [ ! -e /run/test/mute ] || {{ rm /run/test/mute; exit 9; }}; exit $received"
+                 [ ! -e /run/test/unsent ] || {{ rm /run/test/unsent; exit 9; }}; exit $received"
             ),
         ],
         &[],
@@ -341,7 +341,7 @@ for _ in range(30):
     said.status == 0
 }
 
-/// Expected packets are waited for: a new veth pair carries nothing until the kernel has activated it.
+/// Waits until datagrams arrive: a new veth pair carries packets only after the kernel has activated it.
 #[track_caller]
 pub fn must_arrive(stage: &Stage, from: &str, claimed: &str) {
     stage.wait_until(&format!("{claimed} of {from} arrives"), |stage| arrives(stage, from, claimed));
@@ -358,7 +358,7 @@ fn a_pod_cannot_send_as_another() {
         assert!(!arrives(&stage, "other", &other), "{chain}: the policy");
         stage.node(1).sh(&format!("ip netns exec other ip address add {web}/32 dev eth0"));
         assert!(!arrives(&stage, "other", &web), "{chain}: the web's address");
-        // It is that rule that keeps it from it, and nothing else.
+        // Only this rule blocked the packets.
         stage.kill_agent(1);
         let family = if chain == "ptp" { "inet" } else { "bridge" };
         stage.node(1).sh(&format!("nft flush chain {family} podwire_policy from_pods"));

@@ -1,11 +1,11 @@
-//! What a runtime sees while the node cannot carry traffic.
+//! What a runtime gets while the node cannot carry traffic.
 
 use podwire_tests::{ours, podwire};
 use serde_json::json;
 
 use super::stage::{net_conf, Stage, Store};
 
-/// What `podwire cni status` says, and whether the network is ready.
+/// The output of `podwire cni status`, and whether the network is ready.
 fn status(stage: &Stage) -> (bool, String) {
     let words = [&podwire(), "cni", "status", "--plugin-dir", &ours(), "--conf-dir", "/run/cni-conf"];
     let said = stage.node(1).output(&words, &[]);
@@ -36,7 +36,7 @@ fn with_not_ready_status_the_plugins_status_fails_with_the_agents_reason() {
     stage.node(1).sh("ip link del flannel.1");
     stage.wait_until("STATUS is well again", |stage| status(stage).0);
 
-    // After a reboot the list is still there, and nothing else.
+    // After a reboot only the conflist exists.
     stage.kill_agent(1);
     stage.node(1).sh("rm -r /run/podwire");
     let (ready, said) = status(&stage);
@@ -56,7 +56,7 @@ fn by_default_the_conflist_is_withdrawn() {
     stage.start_agent(1, &[]);
     stage.wait_until("the list goes", |stage| !stage.node(1).can(LIST));
     stage.node(1).sh("ip link del flannel.1");
-    stage.wait_until("the list comes", |stage| stage.node(1).can(LIST));
+    stage.wait_until("the conflist is written", |stage| stage.node(1).can(LIST));
 }
 
 #[test]

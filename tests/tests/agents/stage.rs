@@ -16,7 +16,7 @@ use serde_json::{json, Value};
 
 use crate::api::Api;
 
-/// Where the nodes are known.
+/// The source of the agents' nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     Embedded,
@@ -25,12 +25,12 @@ pub enum Store {
     Kubernetes,
 }
 
-/// The machines and what is between them.
+/// The machines and the router between them.
 pub struct Stage {
     pub router: Node,
     pub nodes: Vec<Machine>,
     pub store: Store,
-    /// A folder that all see.
+    /// A directory that all machines share.
     pub folder: PathBuf,
     pub etcd: Option<Process>,
     pub api: Option<Api>,
@@ -39,7 +39,7 @@ pub struct Stage {
 /// A node and its agent.
 pub struct Machine {
     pub number: u8,
-    /// The link that it is on.
+    /// The number of its link.
     lan: u8,
     pub node: Node,
     pub agent: Option<Process>,
@@ -48,7 +48,7 @@ pub struct Machine {
 
 const NO_DAD: &str =
     "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
-/// A heal takes two seconds on an idle machine; this one may be busy.
+/// The timeout of waiting. A repair takes two seconds on an idle machine.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The last subnets are not assigned: tests use them.
@@ -66,7 +66,7 @@ impl Stage {
         Stage::on_links(store, conf, [10, 10, 20])
     }
 
-    /// The same with the link of each node.
+    /// The same, with these links of the nodes.
     pub fn on_links(store: Store, conf: &Value, links: [u8; 3]) -> Stage {
         let router = Node::new();
         router.sh(NO_DAD);
@@ -92,14 +92,14 @@ impl Stage {
         stage
     }
 
-    /// The same with agents, ready, and a pod on each node.
+    /// The same with ready agents, and a pod on each node.
     pub fn ready(store: Store, backend: Value) -> Stage {
         let mut stage = Stage::new(store, &net_conf(backend));
         (1..=3).for_each(|number| stage.start_agent(number, &[]));
         (1..=3).for_each(|number| stage.wait_ready(number));
         (1..=3).for_each(|number| stage.add_pod(number, &format!("pod{number}")));
-        // Nodes that this backend cannot reach are peers, too.
-        stage.wait_until("all know of each other", |stage| {
+        // Nodes that this backend cannot reach count as peers too.
+        stage.wait_until("all agents have all peers", |stage| {
             (1..=3).all(|number| stage.status(number)["peers"] == 2)
         });
         stage
@@ -130,7 +130,7 @@ impl Stage {
         self.start_agent_behind(number, &[], flags);
     }
 
-    /// The same by a program that executes what follows it.
+    /// The same, with a program that executes its arguments, such as setpriv.
     pub fn start_agent_behind(&mut self, number: u8, wrapper: &[&str], flags: &[&str]) {
         let folder = self.folder.clone();
         let store = match self.store {
@@ -166,12 +166,12 @@ impl Stage {
         machine.agent = Some(Process::start(command));
     }
 
-    /// Another command of ours in the place of the agent.
+    /// Starts another command of `podwire` in place of the agent.
     pub fn start(&mut self, number: u8, words: &[&str], flags: &[&str]) {
         self.start_behind(number, &[], words, flags);
     }
 
-    /// The same by a program that executes what follows it.
+    /// The same, with a program that executes its arguments.
     pub fn start_behind(&mut self, number: u8, wrapper: &[&str], words: &[&str], flags: &[&str]) {
         let machine = &mut self.nodes[usize::from(number) - 1];
         let program = podwire();
@@ -181,25 +181,25 @@ impl Stage {
         machine.agent = Some(Process::start(command));
     }
 
-    /// As SIGKILL does it.
+    /// Kills the agent (SIGKILL).
     pub fn kill_agent(&mut self, number: u8) {
         self.nodes[usize::from(number) - 1].agent = None;
     }
 
-    /// What the agent says of itself; `null` if it does not answer.
+    /// The agent's `/status`; `null` if it does not answer.
     pub fn status(&self, number: u8) -> Value {
         let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/status', timeout=60).read().decode())\" 2>/dev/null";
         let said = self.node(number).try_sh(script);
         serde_json::from_slice(&said.stdout).unwrap_or_default()
     }
 
-    /// The agent's numbers.
+    /// The agent's metrics.
     pub fn metrics(&self, number: u8) -> String {
         let script = "python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8081/metrics', timeout=60).read().decode())\"";
         self.node(number).sh(script)
     }
 
-    /// etcd's own tool, at the router.
+    /// Runs etcdctl on the router.
     #[track_caller]
     pub fn etcdctl(&self, words: &str) -> String {
         let timeouts = "--dial-timeout=20s --command-timeout=60s";
@@ -212,13 +212,13 @@ impl Stage {
         self.wait_until(&format!("n{number} is ready"), |stage| stage.status(number)["phase"] == "ready");
     }
 
-    /// Waits for something that the kernel or an agent must bring about by itself.
+    /// Waits for a change that the kernel or an agent makes.
     #[track_caller]
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&Stage) -> bool) {
         self.wait_for(TIMEOUT, what, is_so);
     }
 
-    /// The same for something that takes longer.
+    /// The same with another timeout.
     #[track_caller]
     pub fn wait_for(&self, timeout: Duration, what: &str, is_so: impl Fn(&Stage) -> bool) {
         let end = Instant::now() + timeout;
@@ -231,7 +231,7 @@ impl Stage {
         }
     }
 
-    /// A pod on a node, by the list of plugins that the agent wrote.
+    /// Attaches a pod on a node with the conflist that the agent wrote.
     pub fn add_pod(&mut self, number: u8, name: &str) {
         let machine = &mut self.nodes[usize::from(number) - 1];
         machine.node.pod(name);
@@ -243,7 +243,7 @@ impl Stage {
         machine.pods.push(name.into());
     }
 
-    /// Every pod asks every pod and node, with packets.
+    /// Sends packets from every pod to every pod and node (`podwire verify`).
     pub fn verify(&self) -> Report {
         let mut places = Vec::new();
         for machine in &self.nodes {
@@ -262,7 +262,7 @@ impl Stage {
             .expect("packets")
     }
 
-    /// What the model promises: pods reach pods, and nodes reach pods, with the addresses that they have.
+    /// Checks that pods reach pods, and nodes reach pods, with their own addresses.
     #[track_caller]
     pub fn assert_model_holds(&self) {
         self.assert_model_holds_in(2);
@@ -275,7 +275,7 @@ impl Stage {
         let is_node = |place: usize| report.endpoints[place].kind == Kind::Node;
         let promised = |one: &&Outcome| {
             let why = one.result.as_ref().err().map_or("", |why| why);
-            // Outside of the pods' network a pod has its node's address: it is masqueraded.
+            // Outside of the pod network a pod has its node's address: it is masqueraded.
             let outside = is_node(one.to) && why.contains("NAT changed it");
             // A peer on the link is reached through the node's interface, whose MTU is larger than the pods'.
             let wider = is_node(one.from) && why.contains("has MTU 1500");
@@ -297,14 +297,14 @@ impl Stage {
         self.node(number).sh(&script).trim().into()
     }
 
-    /// Its IPv6 address.
+    /// The IPv6 address of a pod.
     pub fn address6(&self, number: u8, pod: &str) -> String {
         let script =
             format!("ip -n {pod} -6 -o address show eth0 scope global | sed 's/.*inet6 \\([0-9a-f:]*\\).*/\\1/' | head -1");
         self.node(number).sh(&script).trim().into()
     }
 
-    /// Pings from one node's pod to another's while `meanwhile` happens; returns which were lost.
+    /// Pings from one node's pod to another's while `meanwhile` runs. Returns the lost packets.
     pub fn lost_while(&mut self, from: u8, to: u8, meanwhile: impl FnOnce(&mut Stage)) -> Vec<u32> {
         let target = self.address(to, &format!("pod{to}"));
         let script =
@@ -316,7 +316,7 @@ impl Stage {
             stage.node(from).can("grep -q icmp_seq=5 /run/test/ping")
         });
         meanwhile(self);
-        // The last answers come.
+        // Wait for the last responses.
         std::thread::sleep(Duration::from_secs(1));
         let stopped = std::process::Command::new("kill").args(["-INT", &ping.id().to_string()]).status();
         assert!(stopped.expect("kill").success());

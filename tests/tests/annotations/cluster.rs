@@ -1,5 +1,5 @@
-//! A node with a real kube-apiserver and its etcd, which also holds Calico's records, and with the allocator of the
-//! node's blocks.
+//! A node with a real kube-apiserver and its etcd, which also holds Calico's records, and with the block allocator of
+//! the node.
 
 use std::time::{Duration, Instant};
 
@@ -10,20 +10,20 @@ const API: &str = "https://127.0.0.1:6443";
 pub const ETCD: &str = "http://127.0.0.1:2379";
 pub const KUBECONFIG: &str = "/run/kube/kubeconfig";
 pub const STATE: &str = "/var/lib/podwire/addresses";
-/// The one user, whose token is its name.
+/// The only user. Its token is its name.
 const USER: &str = "admin,admin,admin,\"system:masters\"";
 const ASK: &str = "import ssl, sys, urllib.request as u
 method, path, body = sys.argv[1:]
 question = u.Request('https://127.0.0.1:6443' + path, data=body.encode() or None, method=method, headers={
     'Authorization': 'Bearer admin', 'Content-Type': 'application/merge-patch+json' if method == 'PATCH' else 'application/json'})
 print(u.urlopen(question, timeout=60, context=ssl._create_unverified_context()).read().decode())";
-/// What etcd has under a key, by its gateway for JSON.
+/// The value of a key in etcd, through its JSON gateway.
 const LOOK: &str = "import base64, json, sys, urllib.request as u
 key = base64.b64encode(sys.argv[1].encode()).decode()
 found = json.load(u.urlopen('http://127.0.0.1:2379/v3/kv/range', data=json.dumps({'key': key}).encode(), timeout=60))
 print(''.join(base64.b64decode(one['value']).decode() for one in found.get('kvs', [])))";
 
-/// A question to the owner of the node's blocks.
+/// A request to the block allocator of the node.
 const SEND_REQUEST: &str = "import socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect('/run/podwire/addresses.sock')
@@ -39,7 +39,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts all of it. None, and said so, where there are no such programs.
+    /// Starts everything. None, with a message, where the programs are not installed.
     pub fn start() -> Option<Cluster> {
         let programs = kubernetes_programs()?;
         let node = Node::new();
@@ -57,7 +57,7 @@ impl Cluster {
         for (name, cidr) in [("v4", "10.244.0.0/24"), ("v6", "fd44::/112")] {
             cluster.node.sh(&format!("{} ipam pool {name} {cidr} --store {ETCD}", podwire()));
         }
-        // For those who ask for it by name only.
+        // A pool for pods that request it by name.
         let special = "ipam pool special 10.77.0.0/24 --nodes 'has(nothing)'";
         cluster.node.sh(&format!("{} {special} --store {ETCD}", podwire()));
         Some(cluster)
@@ -91,7 +91,8 @@ impl Cluster {
         });
     }
 
-    /// What happens while neither Kubernetes nor Calico's datastore answer: both are stopped, and their sockets stay.
+    /// Runs `meanwhile` while neither Kubernetes nor Calico's datastore responds: both are stopped, and their sockets
+    /// stay.
     pub fn suspend(&self, what: impl FnOnce(&Cluster)) {
         let servers: Vec<u32> = [&self.server, &self.etcd].into_iter().flatten().map(Process::id).collect();
         let signal = |name: &str| {
@@ -120,7 +121,7 @@ impl Cluster {
         self.eventually("the socket", |cluster| cluster.node.can("test -S /run/podwire/addresses.sock"));
     }
 
-    /// Calico's custom resources, as far as blocks need them, and without what they demand of objects.
+    /// Calico's custom resources, as far as blocks need them, without validation.
     pub fn define_custom_resources(&self) {
         let kinds = ["IPAMBlock", "BlockAffinity", "IPAMHandle", "IPAMConfig", "IPPool", "IPReservation"];
         let plural = |kind: &str| match kind {
@@ -161,7 +162,7 @@ impl Cluster {
         said["pools"].as_array().expect("pools").iter().filter_map(number).sum()
     }
 
-    /// Asks for something that the API server does.
+    /// Sends a request that must succeed.
     #[track_caller]
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
         let said = self.try_ask(method, path, &body.to_string());
@@ -174,7 +175,7 @@ impl Cluster {
         (said.status == 0).then_some(said.stdout)
     }
 
-    /// How often anybody has read a pod from the API server.
+    /// How often a pod was read from the API server.
     fn reads_of_pods(&self) -> f64 {
         let metrics = self.try_ask("GET", "/metrics", "").expect("metrics");
         let lines = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{"));
@@ -190,7 +191,7 @@ impl Cluster {
         serde_json::from_str(&said.stdout).ok()
     }
 
-    /// A pod of the cluster, on this node, which is not connected yet.
+    /// A pod in Kubernetes, on this node, that is not attached yet.
     pub fn pod(&self, name: &str, annotations: Value) -> Member<'_> {
         let object = json!({
             "metadata": {"name": name, "labels": {"app": name}, "annotations": annotations},
@@ -205,7 +206,7 @@ impl Cluster {
     }
 }
 
-/// A pod of the cluster.
+/// Creates a pod in Kubernetes.
 pub struct Member<'a> {
     cluster: &'a Cluster,
     pod: Pod,
@@ -219,7 +220,7 @@ impl<'a> Member<'a> {
         Member { cluster: self.cluster, pod, name: self.name.clone(), uid: self.uid.clone() }
     }
 
-    /// A verb of the network that Calico's own documents show, with what a row changes of it.
+    /// Runs a verb of the network in Calico's documentation, with the changes of a row.
     pub fn call(&self, verb: &str, change: &Value, prev: Option<&Value>) -> Output {
         let mut config = json!({
             "cniVersion": "1.0.0", "name": "k8s-pod-network", "type": "calico", "etcd_endpoints": ETCD,
@@ -247,7 +248,7 @@ impl<'a> Member<'a> {
         assert_eq!(done.status, 0, "{}{}", done.stdout, done.stderr);
     }
 
-    /// Whether the owner of the node's blocks knows of the pod, and need not ask the API server.
+    /// Whether the block allocator has the pod, so that it need not request it from the API server.
     pub fn is_known(&self) -> bool {
         let before = self.cluster.reads_of_pods();
         let request = json!({"request": "pod", "namespace": "default", "name": self.name, "uid": self.uid});
@@ -257,7 +258,7 @@ impl<'a> Member<'a> {
         self.cluster.reads_of_pods() == before
     }
 
-    /// Waits until the store knows of the pod, and returns what it knows.
+    /// Waits until the store has the pod's endpoint, and returns it.
     pub fn endpoint(&self) -> Value {
         self.cluster.eventually("the pod's endpoint", |cluster| cluster.endpoint(&self.name).is_some());
         self.cluster.endpoint(&self.name).expect("the pod's endpoint")

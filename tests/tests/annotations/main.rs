@@ -78,13 +78,13 @@ fn pods_get_what_their_annotations_request() {
     assert_eq!(endpoint["metadata"]["labels"]["app"], "own");
     assert_eq!(cluster.in_use(), used, "it got no address");
     own.del(&allowed, &result);
-    cluster.eventually("it is withdrawn", |cluster| cluster.endpoint("own").is_none());
+    cluster.eventually("the endpoint is withdrawn", |cluster| cluster.endpoint("own").is_none());
     assert!(!cluster.node.can("ip link show type ifb | grep -q ."), "the detour is gone");
 
-    // Its namespace asks for all of its pods.
+    // The namespace's annotation applies to all of its pods.
     let shared = json!({"metadata": {"annotations": {"cni.projectcalico.org/ipFamilies": "[\"IPv6\"]"}}});
     cluster.ask("PATCH", "/api/v1/namespaces/default", &shared);
-    // The store gets it a moment later.
+    // The store gets the endpoint a moment later.
     let mut few = 0..40;
     let given = few.find_map(|number| {
         let pod = cluster.pod(&format!("shared{number}"), nothing());
@@ -135,7 +135,7 @@ fn unavailable_requests_fail_by_name_and_change_nothing() {
 }
 
 #[test]
-fn a_pod_that_is_known_comes_and_goes_while_no_server_answers() {
+fn a_cached_pod_is_attached_and_detached_while_no_server_responds() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.serve();
     let gone = cluster.pod("gone", nothing());
@@ -143,7 +143,7 @@ fn a_pod_that_is_known_comes_and_goes_while_no_server_answers() {
     let pod = cluster.pod("known", known);
     let first = gone.add(&nothing());
     gone.endpoint();
-    cluster.eventually("the pod is known without asking", |_| pod.is_known());
+    cluster.eventually("the allocator has the pod", |_| pod.is_known());
     cluster.suspend(|cluster| {
         let result = pod.add(&nothing());
         assert_eq!(result["interfaces"][1]["mac"], "1c:0c:0a:c0:ff:ee");
@@ -162,7 +162,7 @@ fn without_an_agent_the_plugin_reads_and_writes_the_store() {
     assert_eq!(addresses(&result), ["10.244.0.200/32"]);
     let endpoint = cluster.endpoint("alone").expect("written when the ADD returns");
     assert_eq!(endpoint["spec"]["ipNetworks"], json!(["10.244.0.200/32"]));
-    // Its sandbox is made anew before the old one is deleted: it has its address again.
+    // The new sandbox is created before the old one is deleted: the pod keeps its address.
     let later = pod.in_sandbox(cluster.node.pod("alone2")).add(&nothing());
     assert_eq!(addresses(&later), ["10.244.0.200/32"]);
     pod.del(&nothing(), &result);
@@ -195,7 +195,7 @@ fn host_local_gives_addresses_of_the_nodes_own_range() {
 fn with_the_kubernetes_store_a_pods_annotations_have_its_addresses() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.define_custom_resources();
-    // By the label that every namespace has.
+    // Selected by the label that every namespace has.
     for (name, cidr) in [("kube-system", "10.87.0.0/24"), ("default", "10.88.0.0/24")] {
         let namespaces = format!("--namespaces \"kubernetes.io/metadata.name == '{name}'\"");
         let pool =
@@ -219,7 +219,7 @@ fn with_the_kubernetes_store_a_pods_annotations_have_its_addresses() {
     };
     cluster.eventually("its addresses", |cluster| said(cluster) == ["10.88.0.7/32", "10.88.0.7/32", "named"]);
     pod.del(&config, &result);
-    cluster.eventually("it has none", |cluster| said(cluster) == ["", "", "named"]);
+    cluster.eventually("the pod has no addresses any more", |cluster| said(cluster) == ["", "", "named"]);
     let other = cluster.pod("plain", nothing()).add(&config);
     assert!(addresses(&other)[0].starts_with("10.88.0."), "of its namespace's pool: {other:#}");
 }

@@ -5,9 +5,9 @@ use serde_json::{json, Value};
 
 use crate::{good, is_chained, SUBNET};
 
-/// A config may be changed, or spoilt, while pods of it are running: they are still to be let go.
+/// A config may be changed or damaged while its pods are running: DEL must still work.
 #[test]
-fn a_config_that_has_become_another_or_nonsense_keeps_no_pod() {
+fn a_changed_or_invalid_config_does_not_prevent_del() {
     type Spoil = fn(Value) -> Value;
     let spoilt: &[(&str, Spoil)] = &[
         ("bridge", |c| with(c, "vlan", json!(4095))),

@@ -5,7 +5,8 @@ use serde_json::{json, Value};
 
 use crate::{assert_refused, check_everywhere, Scene, CONFIG, DECODE, ENV, NETNS, VERSION};
 
-/// Those that serve without anybody else: dhcp needs a server, which `tests/dhcp.rs` has, and calico-ipam pools.
+/// Plugin types that need no other program: dhcp needs a server, which `tests/dhcp.rs` has, and calico-ipam needs
+/// pools.
 fn served() -> impl Iterator<Item = String> {
     types().into_iter().filter(|kind| !["dhcp", "calico-ipam"].contains(&kind.as_str()))
 }
@@ -84,10 +85,10 @@ fn a_name_of_300_characters_is_served_or_refused_by_its_length() {
             "bridge" | "calico" | "flannel" | "ptp" | "host-local" | "macvlan" | "ipvlan" | "vlan"
             | "dummy" | "host-device" | "tap" => {
                 assert_refused(&scene, &kind, &request, CONFIG, &["name", "300", "255"]);
-                // And so it is no reason to keep a pod.
+                // So DEL must succeed.
                 assert_eq!(request.env("CNI_COMMAND", "DEL").run().status, 0);
             }
-            // Nothing that these make has the whole name in it.
+            // These plugins create nothing that contains the whole name.
             _ => {
                 let served = Scene::new();
                 let request = served.request(&kind).set("name", json!("n".repeat(300)));
@@ -155,7 +156,7 @@ fn a_namespace_that_is_none_is_refused() {
         ("/dev/null", "not a network namespace"),
         ("relative", "no such file or directory"),
     ];
-    // The others have nothing to do in it.
+    // The other plugins do not use it.
     for kind in [
         "flannel",
         "dhcp",
@@ -185,7 +186,7 @@ fn a_namespace_that_is_none_is_refused() {
             );
         }
     }
-    // Another kind of namespace is none of the network.
+    // A namespace of another kind is not a network namespace.
     for kind in ["bridge", "ptp", "loopback"] {
         let request = scene.request(kind).env("CNI_NETNS", "/proc/self/ns/uts");
         assert_refused(
@@ -211,7 +212,7 @@ fn verbs_that_came_later_are_refused_in_old_versions() {
 #[test]
 fn a_gc_without_valid_attachments_fails() {
     let scene = Scene::new();
-    // noop answers as its file says.
+    // noop responds as its file says.
     for kind in types().iter().filter(|kind| *kind != "noop") {
         let request = || scene.request(kind).env("CNI_COMMAND", "GC").set("cniVersion", json!("1.1.0"));
         let key = "cni.dev/valid-attachments";

@@ -22,13 +22,13 @@ const KERNEL: u64 = 100;
 const PORT_TAKEN: u64 = 101;
 const INTERNAL: u64 = 999;
 
-/// A node with a pod that is attached, `blue`, and one that is not, `green`.
+/// A node with an attached pod, `blue`, and a detached pod, `green`.
 struct Scene {
     node: Node,
     blue: Pod,
     green: Pod,
     attached: Value,
-    /// What must not change.
+    /// The state that must not change.
     state: OnceCell<String>,
 }
 
@@ -38,13 +38,13 @@ impl Scene {
         node.create_uplink();
         node.write("/run/flannel/subnet.env", SUBNET);
         // A device for host-device.
-        node.sh("ip link add lent0 type veth peer name lent1");
+        node.sh("ip link add hostdev0 type veth peer name hostdev1");
         let (blue, green) = (node.pod("blue"), node.pod("green"));
         let attached = Chain::new(&ours(), "net", &[good("bridge")]).add(&node, &blue);
         Scene { node, blue, green, attached, state: OnceCell::new() }
     }
 
-    /// A good request to a plugin: chained ones get the pod that is attached.
+    /// A valid request to a plugin. Chained plugins get the attached pod.
     fn request(&self, kind: &str) -> Request<'_> {
         let mut config = good(kind);
         config["name"] = json!("net");
@@ -63,7 +63,7 @@ impl Scene {
     }
 }
 
-/// What flanneld would write.
+/// The file that flanneld writes.
 const SUBNET: &str =
     "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 
@@ -85,7 +85,7 @@ fn good(kind: &str) -> Value {
         "vlan" => json!({"type": kind, "master": "uplink", "vlanId": 5, "ipam": pool}),
         "dummy" | "host-local" => json!({"type": kind, "ipam": pool}),
         "dhcp" => json!({"type": kind, "ipam": {"type": kind}}),
-        "host-device" => json!({"type": kind, "device": "lent0", "ipam": pool}),
+        "host-device" => json!({"type": kind, "device": "hostdev0", "ipam": pool}),
         "tap" => json!({"type": kind, "ipam": pool}),
         "vrf" => json!({"type": kind, "vrfname": "red"}),
         "static" => json!({"type": kind, "ipam": {"type": kind, "addresses": [{"address": "10.9.0.5/24"}]}}),
@@ -98,11 +98,11 @@ fn good(kind: &str) -> Value {
     }
 }
 
-/// What goes to a plugin, and can be spoilt.
+/// A request that a case can damage.
 #[derive(Clone)]
 struct Request<'a> {
     call: Invocation<'a>,
-    /// The config, or bytes that are none.
+    /// The config, or bytes that are not JSON.
     config: Result<Value, Vec<u8>>,
 }
 
@@ -140,8 +140,8 @@ impl Request<'_> {
     }
 }
 
-/// What is wrong with the answer to a request that must be refused with this code and these words, and with what
-/// it did to the node; empty if all is well.
+/// What is wrong with the response to a request that must be refused with this code and these texts, and with the
+/// node's state afterwards. Empty if nothing is wrong.
 fn complaints(scene: &Scene, request: &Request<'_>, code: u64, words: &[&str]) -> Vec<String> {
     let before = scene.state.get_or_init(|| scene.state());
     let output = request.run();
@@ -191,7 +191,7 @@ fn assert_refused(scene: &Scene, what: &str, request: &Request<'_>, code: u64, w
     assert!(wrong.is_empty(), "{what}: {}", wrong.join("; "));
 }
 
-/// Checks all, and complains of all.
+/// Checks all cases and reports every failing one.
 fn check_all(cases: impl IntoIterator<Item = (String, String, &'static Spoilt)>) {
     let mut scene = Scene::new();
     let mut wrong = Vec::new();
@@ -205,7 +205,7 @@ fn check_all(cases: impl IntoIterator<Item = (String, String, &'static Spoilt)>)
     assert!(wrong.is_empty(), "{} cases:\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-/// How a request is spoilt, and what is said of it.
+/// How a request is damaged, and the expected error.
 type Spoilt = (fn(Request<'_>) -> Request<'_>, u64, &'static [&'static str]);
 
 /// Cases of single plugin types.

@@ -140,7 +140,7 @@ fn ports_that_cannot_be_mapped_are_refused() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_refused_with_its_holder() {
+fn a_port_in_use_is_refused_with_its_owner() {
     let scene = Scene::new();
     let other = scene.node.pod("other");
     let mut portmap = good("portmap");

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Two ports of the node lead to one of the pod: what both need is there once.
+/// Two host ports map to one port of the pod: they share some objects.
 pub(super) fn ports() -> Scene {
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
                        {"hostPort": 8081, "containerPort": 80, "protocol": "tcp"},
@@ -128,7 +128,8 @@ fn tuning() {
                "mtu": 1350, "promisc": true, "allmulti": true, "txQLen": 77}),
         "tuning",
     );
-    // The bridge's own MTU is another: it does not complain of tuning's, which results of this version do not tell of.
+    // The bridge's MTU differs: bridge ignores the MTU that tuning set, because results of this version do not contain
+    // MTUs.
     scene.plugins[0]["macspoofchk"] = json!(false);
     let says = "Error: Tuning configured";
     all_survive(
@@ -165,13 +166,13 @@ fn a_tuned_hardware_address() {
     all_survive(&scene, &[row]);
 }
 
-/// What the pod sends from its address reaches the world by the interface that has it.
+/// Packets that the pod sends from its address leave by the interface with that address.
 fn by_source(plugin: Value) -> Scene {
     Scene { plugins: vec![plugin, json!({"type": "sbr"})], proof: REACHES_THE_WORLD }
 }
 
 #[test]
-fn ways_by_source_on_a_bridge() {
+fn source_routes_on_a_bridge() {
     all_survive(
         &by_source(bridge()),
         &[

@@ -1,11 +1,11 @@
 //! CHECK names every damage of an attachment, and `podwire cni check --repair` restores it.
 //!
-//! A row is a way to damage the objects of a chain, and the words that CHECK must print. After the repair the node and
-//! the pod must be as before the damage, CHECK must pass, and packets too. After DEL nothing may be left. VLANs need a
-//! kernel that filters them: see `vlan.rs`.
+//! A row damages the objects of a chain and has the texts that CHECK must print. After the repair the node and the pod
+//! must be as before the damage, CHECK must pass, and packets too. After DEL nothing may be left. VLANs need a kernel
+//! that filters them: see `vlan.rs`.
 
+mod attachment;
 mod chained;
-mod wired;
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +17,8 @@ use serde_json::{json, Value};
 /// How many rows run at the same time: they mostly wait for the kernel.
 const AT_A_TIME: usize = 3;
 
-/// What to damage, a script on the node ($end is the node's end of the pod's veth pair, `in_pod` runs something in the
-/// pod), and what CHECK must say.
+/// The damage, a script on the node ($end is the node's end of the pod's veth pair, `in_pod` runs a program in the
+/// pod), and the texts that CHECK must print.
 type Row<'a> = (&'a str, &'a [&'a str]);
 
 const TOOLS: &str = r#"in_pod() { ip netns exec blue "$@"; }
@@ -27,13 +27,13 @@ end=$(ip -o link | sed -n "s/^$index: \([^@:]*\).*/\1/p")
 set -e
 "#;
 
-/// A chain, and what proves that its packets pass: a script on the node.
+/// A chain, and a script on the node that proves that its packets pass.
 struct Scene {
     plugins: Vec<Value>,
     proof: &'static str,
 }
 
-/// The world behind the node answers the pod, over both families.
+/// The outside responds to the pod, over both families.
 const REACHES_THE_WORLD: &str = "ip netns exec blue ping -q -c 1 -W 5 192.0.2.2 >&2
 ip netns exec blue ping -q -c 1 -W 5 2001:db8:a::2 >&2";
 
@@ -65,7 +65,7 @@ fn must(node: &Node, verb: &str, more: &[&str]) -> String {
     output.stdout
 }
 
-/// A node where a pod of the network has come and gone, so that what stays of it by design is there; and the pod.
+/// A node where a pod of the network was attached and detached, so that what stays by design exists; and a new pod.
 fn attached(scene: &Scene) -> (Node, Pod, String) {
     let node = Node::new();
     node.neighbour("outside", "192.0.2", "2001:db8:a");
@@ -83,7 +83,8 @@ fn attached(scene: &Scene) -> (Node, Pod, String) {
     (node, pod, before)
 }
 
-/// What is on the node and in the pod. host-local's index is named by its folder's number, which a new folder changes.
+/// The state of the node and the pod. The name of host-local's index depends on its directory's number, which a new
+/// directory changes.
 fn state(node: &Node, pod: &Pod) -> String {
     let index = "/run/podwire/host-local/";
     let reported = |line: &str| match line.strip_prefix(index).and_then(|rest| rest.split_once('/')) {
@@ -93,7 +94,7 @@ fn state(node: &Node, pod: &Pod) -> String {
     node.state(pod).lines().map(reported).collect()
 }
 
-/// Takes a row all the way from ADD to DEL.
+/// Runs a row from ADD to DEL.
 fn survives(scene: &Scene, (damage, says): Row<'_>) {
     let (node, pod, before) = attached(scene);
     must(&node, "check", &[]);
@@ -138,7 +139,7 @@ fn all_survive(scene: &Scene, rows: &[Row<'_>]) {
     assert!(complaints.is_empty(), "these were not survived:{complaints}");
 }
 
-/// A node whose kernel filters VLANs; says so and is none elsewhere.
+/// A node whose kernel filters VLANs. None, with a message, where it does not.
 fn filters_vlans() -> bool {
     if Node::new().can("ip link add probe type bridge vlan_filtering 1 && ip link delete probe") {
         return true;
@@ -158,7 +159,7 @@ fn vlans() {
     }
     let mut config = bridge();
     (config["vlan"], config["vlanTrunk"]) = (json!(10), json!([{"minID": 20, "maxID": 22}]));
-    // Where br_netfilter shows bridged packets to the firewall, they would be masqueraded on their way to the leg.
+    // Where br_netfilter passes bridged packets to the firewall, they would be masqueraded on their way to the VLAN.
     config["ipMasq"] = json!(false);
     let rows = [
         ("bridge vlan delete dev $end vid 10", &["is not in VLAN 10 as configured"][..]),
@@ -178,7 +179,7 @@ fn vlans() {
 }
 
 #[test]
-fn unrepairable_damage_is_reported_and_left_alone() {
+fn unrepairable_damage_is_reported_and_not_changed() {
     let scene = Scene { plugins: vec![bridge()], proof: "" };
     for (damage, says) in [
         ("ip -n blue link delete eth0", "not repaired: the pod has no interface eth0"),
@@ -209,7 +210,7 @@ fn a_repair_lists_repaired_and_remaining_differences_in_json() {
     node.sh("nft delete element inet podwire_ports ports4 '{ tcp . 8080 }'");
     let what = "host port 8080/tcp is not mapped to 10.7.0.3 any more";
     assert_eq!(repaired(&node)["repaired"], json!([{"plugin": "portmap", "what": what}]));
-    // Another container takes the port first.
+    // Another container gets the port first.
     node.sh("nft delete element inet podwire_ports ports4 '{ tcp . 8080 }'
              nft add element inet podwire_ports ports4 '{ tcp . 8080 comment \"net/red/eth0\" : 10.7.0.9 . 80 }'");
     let answer = repaired(&node);

@@ -8,8 +8,8 @@ mod rows;
 
 use rows::*;
 
-/// A node where a pod of that network has come and gone: what stays of it by design, the bridge and empty
-/// tables, is there already.
+/// A node where a pod of that network was attached and detached, so that what stays by design, the bridge and empty
+/// tables, exists.
 fn prepared(row: &Row) -> (Node, Chain) {
     let node = node_for(row);
     let chain = Chain::new(&ours(), &format!("net-{}", row.kind), &row.plugins);
@@ -31,7 +31,7 @@ fn for_every_type(test: impl Fn(&Row, &Node, &Chain)) {
     );
 }
 
-/// Every way in which an ADD of a row can fail.
+/// All failures of a row's ADD.
 fn for_every_failure(rows: impl Iterator<Item = Row>, test: impl Fn(&Row, &Failure)) {
     check_rows(
         rows,
@@ -46,7 +46,7 @@ fn without_netns(pod: &Pod) -> Pod {
     Pod { netns: String::new(), ..pod.clone() }
 }
 
-/// What is not seen here could be left behind by every plugin, and no test would fail.
+/// If the harness did not list an object, every plugin could leave it behind, and no test would fail.
 #[test]
 fn every_kind_of_leftover_is_detected() {
     let node = Node::new();
@@ -129,7 +129,7 @@ fn a_pod_whose_namespace_has_become_a_plain_file_leaves_nothing() {
     for_every_type(|row, node, chain| {
         let (before, pod) = (remains(row, node), node.pod("blue"));
         let result = chain.add(node, &pod);
-        // What `ip netns` leaves when only the mount is gone.
+        // `ip netns` leaves this file when only the mount is removed.
         node.sh(&format!("umount {} && test -f {}", pod.netns, pod.netns));
         chain.del(node, &pod, Some(&result));
         assert_same(&before, &remains(row, node), row.kind);
@@ -198,7 +198,7 @@ fn an_add_that_fails_leaves_nothing_and_its_del_succeeds() {
         let before = node.state(&pod);
         let (code, text) = chain.try_add(&node, &pod).expect_err(because).error();
         let context = format!("{}: {because}: {code} {text}", row.kind);
-        // Plugins before the one that failed have done their work; a failed one undoes its own.
+        // The plugins before the failed one have done their work; the failed one undoes its own.
         if row.plugins.len() == 1 {
             assert_same(&before, &node.state(&pod), &context);
         }
@@ -227,7 +227,7 @@ fn a_chained_add_that_fails_takes_its_own_back_before_any_del() {
 
 /// Two networks with all objects that could be confused: veth pair, source rules, limits, backup.
 #[test]
-fn a_del_after_an_add_in_vain_spares_the_attachment_that_was_in_its_way() {
+fn del_after_a_failed_add_keeps_the_attachment_with_the_same_name() {
     let node = Node::new();
     let chain = |name: &str, main: Value| {
         let limits = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000,
@@ -255,8 +255,8 @@ fn del_after_a_failed_add_keeps_a_device_that_another_attachment_holds() {
     for row in rows().iter().filter(|row| ["bridge", "ptp"].contains(&row.kind)) {
         let (node, chain) = prepared(row);
         let pod = node.pod("blue");
-        node.sh("ip link add lent0 type veth peer name lent1
-             ip link set lent0 netns blue && ip -n blue link set lent0 name eth0 alias lent0");
+        node.sh("ip link add hostdev0 type veth peer name hostdev1
+             ip link set hostdev0 netns blue && ip -n blue link set hostdev0 name eth0 alias hostdev0");
         let before = node.state(&pod);
         chain.try_add(&node, &pod).expect_err("the name is taken");
         chain.del(&node, &pod, None);

@@ -1,19 +1,19 @@
-//! Every plugin type at the end of a useful chain, and ways to make its ADD fail.
+//! Every plugin type at the end of a useful chain, and failures of its ADD.
 
 use podwire_tests::{podwire, should_try, Chain, Node, Pod};
 use serde_json::{json, Value};
 
-/// A plugin type, at the end of a chain in which it makes sense.
+/// A plugin type, at the end of a chain.
 pub struct Row {
     pub kind: &'static str,
     pub plugins: Vec<Value>,
     pub failures: Vec<Failure>,
 }
 
-/// A way to make the ADD of a row fail, as late as possible.
+/// A failure of a row's ADD, as late as possible.
 pub struct Failure {
     pub because: &'static str,
-    /// Spoils the node, the pod or the config.
+    /// Damages the node, the pod or the config.
     pub spoil: fn(&Node, &Pod, &mut Chain),
 }
 
@@ -27,15 +27,15 @@ pub fn bridge() -> Value {
             [{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]}})
 }
 
-/// What flanneld would write.
+/// The file that flanneld writes.
 const SUBNET: &str =
     "FLANNEL_NETWORK=10.5.0.0/16\nFLANNEL_SUBNET=10.5.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 
-/// A fresh machine, on which flanneld has been.
+/// A new machine with the file of flanneld.
 pub fn node() -> Node {
     let node = Node::new();
     node.write("/run/test/subnet.env", SUBNET);
-    // Pools that a cluster of one shares, and a first pod, so that everything is there that lasts.
+    // Pools that a whole cluster shares, and a first pod, so that what stays exists.
     for (name, cidr) in [("v4", "10.244.0.0/24"), ("v6", "fd44::/112")] {
         node.sh(&format!("{} ipam pool {name} {cidr}", podwire()));
     }
@@ -73,7 +73,7 @@ fn hanging(kind: &'static str, mut config: Value) -> Row {
     Row { kind, plugins: vec![config], failures }
 }
 
-/// The rows of the types that are to be tried on this kernel.
+/// The rows of the types that this run tests.
 pub fn rows() -> Vec<Row> {
     all_rows().into_iter().filter(|row| should_try(row.kind)).collect()
 }
@@ -138,7 +138,7 @@ pub fn all_rows() -> Vec<Row> {
         },
         Row {
             kind: "host-device",
-            plugins: vec![json!({"type": "host-device", "device": "lent0", "ipam": pool})],
+            plugins: vec![json!({"type": "host-device", "device": "hostdev0", "ipam": pool})],
             failures: vec![
                 failure("the pod has an interface of that name", taken_by_another_program),
                 failure("another network's interface has that name", taken_by_another_network),
@@ -206,7 +206,7 @@ pub fn all_rows() -> Vec<Row> {
             plugins: vec![json!({"type": "bridge", "bridge": "lan0", "ipam": {"type": "dhcp"}})],
             failures: vec![
                 failure("no server answers", |node, _, _| {
-                    // This one waits for as long as it may.
+                    // This one waits until its timeout.
                     serve_dhcp(node, "5s");
                     node.sh("ip link set s0 down");
                 }),
@@ -232,7 +232,7 @@ pub fn all_rows() -> Vec<Row> {
                 let other = node.pod("holder");
                 chain.add(node, &other);
                 let ports = &mut chain.plugins[1]["runtimeConfig"]["portMappings"];
-                // One that is free comes first.
+                // The first address of the list is free.
                 ports
                     .as_array_mut()
                     .expect("a list")
@@ -324,11 +324,11 @@ fn taken_by_another_program(node: &Node, pod: &Pod, _: &mut Chain) {
 fn taken_by_another_network(node: &Node, pod: &Pod, chain: &mut Chain) {
     let ipam = json!({"type": "host-local", "subnet": "10.6.0.0/24"});
     Chain::new(&chain.path, "other", &[json!({"type": "ptp", "ipam": ipam})]).add(node, pod);
-    // What is compared later must not change by itself.
+    // Objects that are compared later must not change by themselves.
     node.settle(std::slice::from_ref(pod));
 }
 
-/// The first pool of the network gives an address, the second one has none left.
+/// The first range of the network has a free address, the second one has none.
 fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
     let one = json!([{"subnet": "fd10::/64", "rangeStart": "fd10::9", "rangeEnd": "fd10::9"}]);
     let ranges = chain.plugins[0]["ipam"]["ranges"][0].clone();
@@ -337,7 +337,7 @@ fn full_pool(node: &Node, _: &Pod, chain: &mut Chain) {
     chain.add(node, &node.pod("holder"));
 }
 
-/// A daemon that waits for an answer for so long, in place of the one before. A zombie holds nothing any more.
+/// A daemon that waits this long for a server, in place of the previous one. A zombie holds no files.
 fn serve_dhcp(node: &Node, timeout: &str) {
     let is_alive = "ps -o stat= -p $pid | grep -qv Z";
     node.sh(&format!(
@@ -346,7 +346,7 @@ fn serve_dhcp(node: &Node, timeout: &str) {
     node.accompany(node.dhcp_daemon(&format!("--resend-timeout {timeout} --pid-file /run/test/daemon")));
 }
 
-/// A machine for a row: a device for host-device, which is the end of a veth pair.
+/// A machine for a row, with the end of a veth pair as the device for host-device.
 pub fn node_for(row: &Row) -> Node {
     let node = node();
     node.create_uplink();
@@ -356,7 +356,7 @@ pub fn node_for(row: &Row) -> Node {
         serve_dhcp(&node, "30s");
     }
     if row.kind == "host-device" {
-        node.sh("ip link add lent0 type veth peer name lent1 && ip link set lent0 up");
+        node.sh("ip link add hostdev0 type veth peer name hostdev1 && ip link set hostdev0 up");
     }
     node
 }
@@ -365,6 +365,6 @@ pub fn node_for(row: &Row) -> Node {
 /// physical one.
 pub fn remains(row: &Row, node: &Node) -> String {
     let all = node.leftovers();
-    let lent = |line: &&str| row.kind == "host-device" && line.starts_with("link lent");
-    all.lines().filter(|line| !lent(line)).map(|line| format!("{line}\n")).collect()
+    let is_device = |line: &&str| row.kind == "host-device" && line.starts_with("link hostdev");
+    all.lines().filter(|line| !is_device(line)).map(|line| format!("{line}\n")).collect()
 }

@@ -1,4 +1,4 @@
-//! host-device: changes of a device while a pod has it, and the plugin beside Go's.
+//! host-device: changes of a device while it is in a pod, and the plugin together with Go's.
 
 use podwire_tests::{assert_same, ours, Chain, Invocation, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -6,29 +6,29 @@ use serde_json::{json, Value};
 use crate::{addresses, link, network, refusal, status, without_netns, Families};
 
 /// The device for host-device. It is the end of a veth pair; a physical device behaves the same.
-pub const LENT: &str = "lent0";
+pub const DEVICE: &str = "hostdev0";
 const MAC: &str = "02:00:00:00:05:10";
 
 /// Creates the device on the node, up, with a peer at the other end: .1 and ::1.
-pub fn lend(node: &Node) -> Pod {
+pub fn create_device(node: &Node) -> Pod {
     let neighbour = node.pod("neighbour");
     node.sh(&format!(
-        "ip link add {LENT} address {MAC} type veth peer name lent1 netns neighbour
-         ip link set {LENT} up
+        "ip link add {DEVICE} address {MAC} type veth peer name hostdev1 netns neighbour
+         ip link set {DEVICE} up
          ip -n neighbour link set lo up
-         ip -n neighbour link set lent1 up
-         ip -n neighbour address add 10.5.0.1/24 dev lent1
-         ip -n neighbour -6 address add fd05::1/64 dev lent1 nodad"
+         ip -n neighbour link set hostdev1 up
+         ip -n neighbour address add 10.5.0.1/24 dev hostdev1
+         ip -n neighbour -6 address add fd05::1/64 dev hostdev1 nodad"
     ));
     neighbour
 }
 
 fn by_name() -> Value {
-    json!({"type": "host-device", "device": LENT, "ipam": Families::Both.pool()})
+    json!({"type": "host-device", "device": DEVICE, "ipam": Families::Both.pool()})
 }
 
-/// Name, alias and whether it is up, of the device on the node.
-fn at_home(node: &Node, name: &str) -> (String, bool) {
+/// The name, the alias and the state of the device on the node.
+fn on_node(node: &Node, name: &str) -> (String, bool) {
     let found = node.json(&format!("ip -j link show {name}"));
     let text = |key: &str| found[0][key].as_str().unwrap_or_default().to_string();
     let up = found[0]["flags"].as_array().into_iter().flatten().any(|flag| flag == "UP");
@@ -38,7 +38,7 @@ fn at_home(node: &Node, name: &str) -> (String, bool) {
 #[test]
 fn the_device_has_the_pods_name_and_keeps_its_own_as_its_alias() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
     let result = chain.add(&node, &pod);
     assert_eq!(
@@ -46,19 +46,19 @@ fn the_device_has_the_pods_name_and_keeps_its_own_as_its_alias() {
         json!([{"name": "eth0", "mac": MAC, "mtu": 1500, "sandbox": pod.netns}])
     );
     let inside = link(&node, &pod, "eth0");
-    assert_eq!((&inside["ifalias"], &inside["address"]), (&json!(LENT), &json!(MAC)));
-    assert!(!node.can(&format!("ip link show {LENT}")), "it is not in two places");
+    assert_eq!((&inside["ifalias"], &inside["address"]), (&json!(DEVICE), &json!(MAC)));
+    assert!(!node.can(&format!("ip link show {DEVICE}")), "the device is no longer on the node");
     chain.del(&node, &pod, Some(&result));
-    assert_eq!(at_home(&node, LENT), (String::new(), false), "home, unsigned and down");
+    assert_eq!(on_node(&node, DEVICE), (String::new(), false), "on the node, without an alias, and down");
 }
 
 #[test]
-fn names_that_are_taken_on_either_side_are_handled() {
+fn names_in_use_on_either_side_are_handled() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
-    // The node has the pod's name, the pod has the node's.
-    node.sh(&format!("ip link add eth0 type bridge; ip -n blue link add {LENT} type bridge"));
+    // A device on the node has the name of the pod's interface, and an interface of the pod has the name of the node's.
+    node.sh(&format!("ip link add eth0 type bridge; ip -n blue link add {DEVICE} type bridge"));
     let before = node.state(&pod);
     let result = chain.add(&node, &pod);
     assert!(node.pings(Some(&pod), "10.5.0.1"));
@@ -70,7 +70,7 @@ fn names_that_are_taken_on_either_side_are_handled() {
 #[test]
 fn a_device_that_was_renamed_in_the_pod_is_moved_back() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
     let before = node.state(&pod);
     let result = chain.add(&node, &pod);
@@ -82,32 +82,32 @@ fn a_device_that_was_renamed_in_the_pod_is_moved_back() {
 }
 
 #[test]
-fn a_device_whose_name_is_taken_at_home_comes_home_under_another() {
+fn a_device_whose_name_is_used_on_the_node_returns_with_another_name() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
     let result = chain.add(&node, &pod);
-    node.sh(&format!("ip link add {LENT} type bridge"));
+    node.sh(&format!("ip link add {DEVICE} type bridge"));
     let call = |verb: &str| Invocation::new(&node, &ours(), verb, &pod, &chain.config(0)).prev(&result).run();
     let failed = call("DEL");
     let (_, text) = failed.error();
-    assert!(text.starts_with("failed to restore \"eth0\" to original name \"lent0\""), "{text}");
+    assert!(text.starts_with("failed to restore \"eth0\" to original name \"hostdev0\""), "{text}");
     assert!(failed.stdout.contains("is back on the node as dev0"), "{}", failed.stdout);
-    assert_eq!(at_home(&node, "dev0").0, LENT, "it still says who it is");
+    assert_eq!(on_node(&node, "dev0").0, DEVICE, "the alias is its own name");
     assert_eq!(call("DEL").status, 0, "nothing is left to do in the pod");
-    assert_eq!(at_home(&node, "dev0").0, LENT);
+    assert_eq!(on_node(&node, "dev0").0, DEVICE);
 
-    node.sh(&format!("ip link delete {LENT}"));
+    node.sh(&format!("ip link delete {DEVICE}"));
     assert_eq!(call("DEL").status, 0);
-    assert_eq!(at_home(&node, LENT), (String::new(), false), "its name is free, and its own again");
+    assert_eq!(on_node(&node, DEVICE), (String::new(), false), "the free name is restored");
 }
 
-/// When a pod's namespace ends, the kernel gives the machine's cards back by itself, under whatever name is free.
+/// When a pod's namespace ends, the kernel moves physical devices back to the node, under any free name.
 #[test]
 fn a_device_that_fell_back_by_itself_gets_its_name_back() {
     for (fallen, by_gc) in [("eth0", false), ("dev7", false), ("dev7", true)] {
         let node = Node::new();
-        lend(&node);
+        create_device(&node);
         let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
         let result = chain.add(&node, &pod);
         node.sh(&format!(
@@ -121,21 +121,21 @@ fn a_device_that_fell_back_by_itself_gets_its_name_back() {
         } else {
             chain.del(&node, &pod, Some(&result))
         }
-        assert_eq!(at_home(&node, LENT), (String::new(), false), "{fallen} {by_gc}");
+        assert_eq!(on_node(&node, DEVICE), (String::new(), false), "{fallen} {by_gc}");
     }
 }
 
 #[test]
-fn links_of_the_node_that_only_look_like_it_keep_their_names() {
+fn links_of_the_node_with_similar_names_keep_them() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
-    // One is up, one is another device, one is named by people.
+    // One device is up, one is of another kind, one was named by an administrator.
     node.sh(&format!(
-        "ip link add eth0 type bridge; ip link set eth0 up alias {LENT}
+        "ip link add eth0 type bridge; ip link set eth0 up alias {DEVICE}
          ip link add dev3 type bridge; ip link set dev3 alias uplink
-         ip link add wan type bridge; ip link set wan alias {LENT}
-         ip link delete {LENT}"
+         ip link add wan type bridge; ip link set wan alias {DEVICE}
+         ip link delete {DEVICE}"
     ));
     let before = node.leftovers();
     chain.del(&node, &pod, None);
@@ -144,20 +144,20 @@ fn links_of_the_node_that_only_look_like_it_keep_their_names() {
 }
 
 #[test]
-fn another_attachments_device_is_not_taken() {
+fn the_device_of_another_attachment_is_not_moved() {
     let node = Node::new();
-    lend(&node);
-    node.sh("ip link add lent7 type veth peer name lent8");
+    create_device(&node);
+    node.sh("ip link add hostdev7 type veth peer name hostdev8");
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
     let result = chain.add(&node, &pod);
     let before = node.state(&pod);
-    let other = network("other", &json!({"type": "host-device", "device": "lent7"}));
+    let other = network("other", &json!({"type": "host-device", "device": "hostdev7"}));
     let (_, text) = other.try_add(&node, &pod).expect_err("eth0 is taken").error();
     assert!(text.contains("the pod has an interface eth0"), "{text}");
     other.del(&node, &pod, None);
     assert_same(&before, &node.state(&pod), "the other device of that name");
 
-    // The same device under a second name: it cannot be had twice, and is not lost by asking.
+    // The same device under a second name: another ADD fails, and does not affect the device.
     let call = |verb: &str| {
         Invocation::new(&node, &ours(), verb, &pod, &chain.config(0)).env("CNI_IFNAME", "eth1").run()
     };
@@ -173,18 +173,19 @@ fn another_attachments_device_is_not_taken() {
 #[test]
 fn an_add_that_fails_puts_everything_back_on_the_node() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     node.sh(&format!(
-        "ip address add 192.0.2.7/24 dev {LENT}
-         ip -6 address add 2001:db8:7::7/64 dev {LENT} nodad
+        "ip address add 192.0.2.7/24 dev {DEVICE}
+         ip -6 address add 2001:db8:7::7/64 dev {DEVICE} nodad
          ip route add 203.0.113.0/24 via 192.0.2.1
          ip -6 route add 2001:db8:8::/64 via 2001:db8:7::1
-         ip link set {LENT} alias 'our uplink'"
+         ip link set {DEVICE} alias 'our uplink'"
     ));
     let pod = node.pod("blue");
     let everything = |node: &Node| {
-        let reported =
-            format!("ip address show {LENT}; ip route; ip -6 route show dev {LENT}; ip link show {LENT}");
+        let reported = format!(
+            "ip address show {DEVICE}; ip route; ip -6 route show dev {DEVICE}; ip link show {DEVICE}"
+        );
         node.state(&pod) + &node.sh(&format!("({reported}) | sed 's/^[0-9]*: //; s/if[0-9]*//'"))
     };
     let before = everything(&node);
@@ -201,16 +202,16 @@ fn an_add_that_fails_puts_everything_back_on_the_node() {
 #[test]
 fn addresses_and_routes_of_the_device_can_move_with_it() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     node.sh(&format!(
-        "ip address add 10.5.0.77/24 dev {LENT}
-         ip -6 address add fd05::77/64 dev {LENT} nodad
+        "ip address add 10.5.0.77/24 dev {DEVICE}
+         ip -6 address add fd05::77/64 dev {DEVICE} nodad
          ip route add default via 10.5.0.1
-         ip route add 203.0.113.0/24 dev {LENT}
+         ip route add 203.0.113.0/24 dev {DEVICE}
          ip -6 route add 2001:db8:8::/64 via fd05::1"
     ));
     let pod = node.pod("blue");
-    let config = json!({"type": "host-device", "device": LENT, "useInterfaceNetwork": true});
+    let config = json!({"type": "host-device", "device": DEVICE, "useInterfaceNetwork": true});
     let chain = network("cloud", &config);
     let result = chain.add(&node, &pod);
     assert_eq!(addresses(&result), ["10.5.0.77", "fd05::77"]);
@@ -228,8 +229,8 @@ fn addresses_and_routes_of_the_device_can_move_with_it() {
     chain.check(&node, &pod, &result).expect_err("a route that came along is missing");
     chain.del(&node, &pod, Some(&result));
 
-    // Together with a pool.
-    node.sh(&format!("ip address add 10.5.0.77/24 dev {LENT}; ip link set {LENT} up"));
+    // Together with host-local.
+    node.sh(&format!("ip address add 10.5.0.77/24 dev {DEVICE}; ip link set {DEVICE} up"));
     let mut both = by_name();
     both["useInterfaceNetwork"] = json!(true);
     let result = network("both", &both).add(&node, &pod);
@@ -241,20 +242,20 @@ fn addresses_and_routes_of_the_device_can_move_with_it() {
 #[test]
 fn a_device_without_addresses_is_up_in_the_pod() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let pod = node.pod("blue");
-    let chain = network("bare", &json!({"type": "host-device", "device": LENT}));
+    let chain = network("bare", &json!({"type": "host-device", "device": DEVICE}));
     let result = chain.add(&node, &pod);
     assert!(node.can("ip -n blue link show eth0 up | grep -q eth0"));
     chain.check(&node, &pod, &result).expect("CHECK");
     chain.del(&node, &pod, None);
-    assert_eq!(at_home(&node, LENT), (String::new(), false));
+    assert_eq!(on_node(&node, DEVICE), (String::new(), false));
 }
 
 #[test]
 fn devices_that_cannot_be_moved_fail_with_the_reason() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     node.sh("ip link add br0 type bridge; ip link add twin address 02:00:00:00:05:10 type bridge");
     let pod = node.pod("blue");
     let before = node.state(&pod);
@@ -264,7 +265,7 @@ fn devices_that_cannot_be_moved_fail_with_the_reason() {
         ("device", "br0", 100, "failed to move link br0"),
         ("hwaddr", "02:00", 7, "failed to find host device: failed to parse MAC address \"02:00\""),
         ("hwaddr", "02:00:00:00:00:77", 999, "failed to find host device: failed to find physical interface"),
-        ("hwaddr", MAC, 7, "hwaddr: 02:00:00:00:05:10 is the address of several links: lent0, twin"),
+        ("hwaddr", MAC, 7, "hwaddr: 02:00:00:00:05:10 is the address of several links: hostdev0, twin"),
         ("kernelpath", "/etc", 7, "failed to find host device: kernel device path \"/etc\" must be absolute"),
         ("kernelpath", "/sys/devices/none", 7, "kernelpath: there is no device"),
         ("pciBusID", "0000:ff:ff.7", 7, "pciBusID: device \"0000:ff:ff.7\" is neither"),
@@ -282,9 +283,9 @@ fn devices_that_cannot_be_moved_fail_with_the_reason() {
 }
 
 #[test]
-fn a_config_that_lost_the_device_gives_it_back_all_the_same() {
+fn a_device_is_returned_although_the_config_no_longer_has_it() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let (chain, pod) = (network("net", &by_name()), node.pod("blue"));
     let before = node.state(&pod);
     chain.add(&node, &pod);
@@ -297,13 +298,13 @@ fn a_config_that_lost_the_device_gives_it_back_all_the_same() {
 #[test]
 fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
     for families in Families::ALL {
-        let config = json!({"type": "host-device", "device": LENT, "ipam": families.pool()});
+        let config = json!({"type": "host-device", "device": DEVICE, "ipam": families.pool()});
         let (ours, go) = (ours(), GO.to_string());
         let mut answers = Vec::new();
         for (lender, returner) in [(&ours, &go), (&go, &ours), (&ours, &ours), (&go, &go)] {
             let what = format!("{families:?}: lent by {lender}, brought home by {returner}");
             let node = Node::new();
-            lend(&node);
+            create_device(&node);
             let pod = node.pod("blue");
             // Go plugins do not update Podwire's index and ledger. A stale index entry is only a hint; a stale ledger
             // file stays until the next GC.
@@ -324,8 +325,8 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
             assert!(families.neighbours().iter().all(|host| node.pings(Some(&pod), host)), "{what}");
             chain(returner).del(&node, &pod, Some(&result));
             assert_same(&before, &state(), &what);
-            assert!(!at_home(&node, LENT).1, "{what}: it is down");
-            // And can be moved again.
+            assert!(!on_node(&node, DEVICE).1, "{what}: it is down");
+            // The device can be moved again.
             let again = chain(lender).add(&node, &pod);
             chain(returner).del(&node, &pod, Some(&again));
             let mut plain = result.clone();
@@ -342,7 +343,7 @@ fn go_and_ours_answer_alike_and_bring_home_each_others_devices() {
 #[test]
 fn ours_moves_back_a_device_that_go_cannot() {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     let pod = node.pod("blue");
     let before = node.state(&pod);
     let config = by_name();

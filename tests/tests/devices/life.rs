@@ -3,21 +3,21 @@
 use podwire_tests::{assert_same, needs, ours, Chain, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
-use crate::host_device::{lend, LENT};
+use crate::host_device::{create_device, DEVICE};
 use crate::relay::{Relay, PLAIN};
 use crate::{addresses, status, without_netns, Families};
 
-/// A plugin in a chain in which it makes sense.
+/// A plugin in a chain.
 struct Row {
     kind: &'static str,
-    /// What the kernel must have.
+    /// The drivers that the kernel needs.
     driver: &'static str,
     plugins: fn(Families) -> Vec<Value>,
-    /// Makes what the node has to have before.
+    /// Prepares the node.
     prepare: fn(&Node),
     /// Panics if packets do not flow.
     talk: fn(&Node, &Pod, &Value, Families),
-    /// A script that does damage to the pod `blue`, and what CHECK says of it.
+    /// A script that damages the pod `blue`, and the text of CHECK.
     damages: &'static [(&'static str, &'static str)],
 }
 
@@ -25,8 +25,8 @@ const ROWS: &[Row] = &[
     Row {
         kind: "host-device",
         driver: "veth",
-        plugins: |families| vec![json!({"type": "host-device", "device": LENT, "ipam": families.pool()})],
-        prepare: |node| drop(lend(node)),
+        plugins: |families| vec![json!({"type": "host-device", "device": DEVICE, "ipam": families.pool()})],
+        prepare: |node| drop(create_device(node)),
         talk: talk_to_neighbour,
         damages: &[
             ("ip -n blue link set eth0 down", "eth0 is down"),
@@ -35,7 +35,7 @@ const ROWS: &[Row] = &[
             ("ip -n blue link set eth0 address 02:00:00:00:00:99", "02:00:00:00:00:99"),
             ("ip -n blue link set eth0 down; ip -n blue link set eth0 name other", "called other"),
             ("ip -n blue link set eth0 alias ''", "lost its alias"),
-            ("ip -n blue link set eth0 down; ip -n blue link set eth0 name lent0; ip -n blue link set lent0 netns $$", "on the node"),
+            ("ip -n blue link set eth0 down; ip -n blue link set eth0 name hostdev0; ip -n blue link set hostdev0 netns $$", "on the node"),
             ("rm /var/lib/cni/networks/net-host-device/[1f]*", "host-local"),
         ],
     },
@@ -120,12 +120,12 @@ fn chain(row: &Row, families: Families) -> Chain {
     Chain { version: "1.1.0".into(), ..Chain::new(&ours(), &name, &(row.plugins)(families)) }
 }
 
-/// What stays of a device that died with the pod in which it was: a veth, unlike a card, does.
-fn without_lent(state: &str) -> String {
-    state.lines().filter(|line| !line.contains("lent")).map(|line| format!("{line}\n")).collect()
+/// A state without the device: the kernel deletes a veth with the pod's namespace, unlike a physical device.
+fn without_device(state: &str) -> String {
+    state.lines().filter(|line| !line.contains("hostdev")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Every row that this kernel can run, with each choice of families, on a node where a pod has come and gone.
+/// Every row that this kernel can run, with each choice of families, on a node where a pod was attached and detached.
 fn for_each(kind: &str, test: impl Fn(&Row, &Node, &Chain, Families)) {
     let row = ROWS.iter().find(|row| row.kind == kind).expect("a row");
     if !needs(row.driver) {
@@ -180,7 +180,7 @@ fn is_noticed(kind: &str) {
             chain.del(node, &blue, Some(&result));
             assert_same(&before, &node.leftovers(), &what);
             node.remove(&blue);
-            if row.kind == "host-device" && !node.can(&format!("ip link show {LENT}")) {
+            if row.kind == "host-device" && !node.can(&format!("ip link show {DEVICE}")) {
                 panic!("{what}: the device did not come home");
             }
         }
@@ -212,8 +212,8 @@ fn leaves_nothing(kind: &str) {
         chain.del(node, &blue, Some(&result));
         let after = node.leftovers();
         assert_same(
-            &without_lent(&before),
-            &without_lent(&after),
+            &without_device(&before),
+            &without_device(&after),
             &format!("{what} whose namespace vanished"),
         );
         let _ = row;
@@ -226,7 +226,7 @@ fn a_host_device_is_moved_carries_packets_and_is_moved_back() {
 }
 
 #[test]
-fn a_tap_device_is_made_talks_and_goes() {
+fn a_tap_device_is_created_carries_packets_and_is_deleted() {
     lives("tap");
 }
 

@@ -1,10 +1,10 @@
 //! host-device by /sys: devices on the PCI and the auxiliary bus, and devices of DPDK. The node of a test has its own
-//! tree there.
+//! sysfs tree.
 
 use podwire_tests::{assert_same, Invocation, Node, Pod};
 use serde_json::{json, Value};
 
-use crate::host_device::{lend, LENT};
+use crate::host_device::{create_device, DEVICE};
 use crate::{addresses, link, network, refusal, status, Families};
 
 const CARD: &str = "0000:00:19.0";
@@ -18,12 +18,12 @@ const PATH: &str = "/sys/devices/pci0000:00/0000:00:19.0";
 /// A node with a device for host-device, and a sysfs tree that has it under several ids.
 fn node() -> Node {
     let node = Node::new();
-    lend(&node);
+    create_device(&node);
     node.sh(&format!(
         "mount -t tmpfs none /sys/bus; mount -t tmpfs none /sys/devices
          pci=/sys/bus/pci/devices; mkdir -p /sys/bus/pci/drivers $pci
-         mkdir -p $pci/{CARD}/net/{LENT} $pci/{VIRTIO}/virtio2/net/{LENT} $pci/{UNBOUND} {PATH}/net/{LENT}
-         mkdir -p /sys/bus/auxiliary/devices/{FUNCTION}/net/{LENT}
+         mkdir -p $pci/{CARD}/net/{DEVICE} $pci/{VIRTIO}/virtio2/net/{DEVICE} $pci/{UNBOUND} {PATH}/net/{DEVICE}
+         mkdir -p /sys/bus/auxiliary/devices/{FUNCTION}/net/{DEVICE}
          ln -s ../../drivers/e1000e $pci/{CARD}/driver; ln -s ../../drivers/virtio-pci $pci/{VIRTIO}/driver"
     ));
     for (id, driver) in DPDK {
@@ -62,7 +62,7 @@ fn a_device_is_found_by_its_place_in_the_machine() {
         let chain = network("bus", &config(key, value));
         let result = chain.add(&node, &pod);
         assert_eq!(result["interfaces"][0]["pciID"].as_str().unwrap_or_default(), pci, "{what}");
-        assert_eq!(link(&node, &pod, "eth0")["ifalias"], LENT, "{what}");
+        assert_eq!(link(&node, &pod, "eth0")["ifalias"], DEVICE, "{what}");
         assert!(node.pings(Some(&pod), "10.5.0.1") && node.pings(Some(&pod), "fd05::1"), "{what}");
         chain.check(&node, &pod, &result).unwrap_or_else(|failed| panic!("{what}: {}", failed.stdout));
         chain.del(&node, &pod, None);
@@ -80,9 +80,9 @@ fn the_runtimes_choice_takes_precedence_over_the_config() {
     let chain = network("chosen", &config);
     let result = chain.add(&node, &pod);
     chain.del(&node, &pod, Some(&result));
-    assert!(node.can(&format!("ip link show {LENT}")));
+    assert!(node.can(&format!("ip link show {DEVICE}")));
 
-    // Without the choice, the network alone is fine until a pod comes.
+    // Without a device in its config, the network is valid; ADD then needs the runtime's choice.
     let open = network("open", &json!({"type": "host-device", "capabilities": {"deviceID": true}}));
     assert_eq!(status(&node, &open).status, 0, "{}", status(&node, &open).stdout);
     open.try_add(&node, &pod).expect_err("no device was chosen");
@@ -109,7 +109,7 @@ fn a_device_that_dpdk_has_stays_and_its_pod_gets_addresses_only() {
             node.remove(&pod);
         }
     }
-    // Nor does one need an IPAM plugin.
+    // A DPDK device needs no IPAM plugin either.
     let pod = node.pod("bare");
     let bare = network("bare", &json!({"type": "host-device", "pciBusID": DPDK[0].0}));
     let result = bare.add(&node, &pod);

@@ -1,4 +1,4 @@
-//! tap: the owner of the device, its other side, and invalid configs.
+//! tap: the owner of the device, the program that opens it, and invalid configs.
 
 use podwire_tests::{assert_same, needs, Invocation, Node};
 use serde_json::{json, Value};
@@ -160,7 +160,7 @@ fn invalid_devices_fail_and_leave_nothing() {
         assert!(found == code && said.contains(text), "{more}: {found} {said}");
         assert_same(&before, &node.state(&pod), &more.to_string());
     }
-    // Without SELinux there is no context to be had, and a device without it would be open to others.
+    // Without SELinux the context cannot be set, and a device without it would be open to others.
     if !std::path::Path::new("/sys/fs/selinux/enforce").exists() {
         let (code, said) =
             refusal(&node, &pod, &tap(json!({"selinuxContext": "system_u:system_r:svirt_t:s0"})));

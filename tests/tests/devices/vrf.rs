@@ -54,14 +54,14 @@ fn addresses_and_routes_of_both_families_are_in_the_vrfs_table() {
     assert_eq!(table(&node, &pod, "red"), 77);
     let all = node.sh("ip -n blue address show eth0");
     assert!(addresses(&result).iter().all(|address| all.contains(address)), "{all}");
-    for (family, ways) in [
+    for (family, routes) in [
         ("-4", ["default via 10.5.0.1", "10.5.0.0/24 dev eth0"]),
         ("-6", ["default via fd05::1", "fd05::/64 dev eth0"]),
     ] {
         let reported = node.sh(&format!("ip -n blue {family} route show table 77"));
-        assert!(ways.iter().all(|way| reported.contains(way)), "{reported}");
+        assert!(routes.iter().all(|route| reported.contains(route)), "{reported}");
         let main = node.sh(&format!("ip -n blue {family} route show table main"));
-        assert!(!main.contains("eth0"), "the main table knows nothing of it: {main}");
+        assert!(!main.contains("eth0"), "the main table has no route of eth0: {main}");
     }
     chain.check(&node, &pod, &result).expect("CHECK");
 }
@@ -75,7 +75,7 @@ fn addresses_that_the_kernel_drops_are_put_back() {
     let (chain, pod) = (in_vrf(5, json!({})), node.pod("blue"));
     let first = Chain { plugins: chain.plugins[..1].to_vec(), ..chain.clone() };
     let result = first.add(&node, &pod);
-    // As a plugin of Go's leaves them: IPv6 addresses go when the link goes down.
+    // As Go's plugin leaves them: the kernel deletes IPv6 addresses when the link goes down.
     node.sh("ip netns exec blue sysctl -qw net.ipv6.conf.eth0.keep_addr_on_down=0");
     let call = Invocation::new(&node, &ours(), "ADD", &pod, &chain.config(1)).prev(&result);
     assert_eq!(call.run().result()["ips"], result["ips"]);
@@ -194,7 +194,7 @@ fn go_and_ours_take_over_each_others_vrfs() {
         let pod = node.pod("blue");
         let chain = |path: &String| {
             let mut chain = in_vrf(5, json!({"table": 50}));
-            // Debian's 1.1.1 loses all routes that the kernel drops, and ours would find them missing.
+            // Debian's version 1.1.1 loses all routes that the kernel drops, and CHECK would report them.
             chain.plugins[0]["isDefaultGateway"] = json!(false);
             chain.plugins[0]["isGateway"] = json!(true);
             Chain { path: path.clone(), version: "1.0.0".into(), ..chain }

@@ -27,7 +27,7 @@ fn case(name: &'static str, keys: Value, subnets: &[&str]) -> Case {
     Case::new(name, &[bridge(keys, subnets)]).differs(VETH).differs(&[PORT, LEASE, NO_EMPTY_DNS, HARDWARE])
 }
 
-/// A case of IPv4 alone.
+/// A case with IPv4 only.
 fn v4(name: &'static str, keys: Value) -> Case {
     case(name, keys, &[V4]).differs(&[QUIET])
 }
@@ -47,7 +47,7 @@ pub fn cases() -> Vec<Case> {
     let made = "ip link add br0 address 02:00:00:00:00:01 type bridge";
     let mac = "02:00:00:00:01:07";
     vec![
-        // With one pod: which of two ends the Go bridge borrows its address from is up to chance.
+        // With one pod only: it is random from which of two ports Go's bridge takes its address.
         v4("no gateway", json!({})).pods(1).agrees(&[HARDWARE]).differs(&[BRIDGE_MAC]),
         v4("a gateway", json!({"isGateway": true})),
         v4("the default gateway", json!({"isDefaultGateway": true})),

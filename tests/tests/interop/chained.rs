@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use crate::bridge::{bridge, V4, V6};
 use crate::differences::*;
 
-/// `config` with these keys over its own.
+/// `config` with these keys added or replaced.
 fn with(mut config: Value, keys: Value) -> Value {
     for (key, value) in keys.as_object().into_iter().flatten() {
         config[key] = value.clone();
@@ -20,7 +20,7 @@ fn after_bridge(name: &'static str, second: Value, subnets: &[&str]) -> Case {
     Case::new(name, &[first, second]).differs(VETH).differs(&[PORT, LEASE, HARDWARE])
 }
 
-/// … of IPv4 alone, spec 1.0.0.
+/// … with IPv4 only, spec 1.0.0.
 fn case(name: &'static str, second: Value) -> Case {
     after_bridge(name, second, &[V4]).differs(&[QUIET, NO_EMPTY_DNS])
 }

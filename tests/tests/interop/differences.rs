@@ -148,7 +148,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: FAILED_ADD,
-        // The port that is taken back takes the bridge's carrier with it.
+        // When the port is removed, the bridge loses its carrier.
         lines: &[
             "- after *: node address br0 fe80::(br0)/64: *",
             "- after *: node route6 type local dst fe80::(br0) dev br0 *",
@@ -164,7 +164,7 @@ pub const DIFFERENCES: &[Difference] = &[
             "- after *: node route6 type local dst fe80::* dev br0 *",
             "+ after *: node route6 type local dst fe80::(br0) dev br0 *",
             "- after *: node link br0 address = mac(end *",
-            // A bridge without ports has no port to copy it from.
+            // A bridge without ports has no port whose address it could copy.
             "- after *: node link br0 address = 00:00:00:00:00:00",
             "+ after *: node link br0 address = mac(br0)",
         ],

@@ -11,7 +11,7 @@ fn case(name: &'static str, kind: &str, mut ipam: Value) -> Case {
     Case::new(name, &[json!({"type": kind, "ipam": ipam})])
 }
 
-/// A case whose config has more than its `ipam`.
+/// A case with keys besides `ipam`.
 fn asked(name: &'static str, kind: &str, ipam: Value, keys: Value) -> Case {
     let mut config = json!({"type": kind, "ipam": ipam});
     config["ipam"]["type"] = json!(kind);
@@ -61,7 +61,7 @@ pub fn host_local() -> Vec<Case> {
         asked("addresses of the runtime", one.clone(), json!({"runtimeConfig": {"ips": ["10.1.0.8/24"]}})),
         asked("ranges of the runtime", json!({}), json!({"runtimeConfig": of_runtime})),
         asked("ranges as containerd writes them", one.clone(), json!({"runtimeConfig": of_containerd})),
-        // The pool goes round: what was free longest is given next.
+        // The allocation is round robin: the address that was released first is allocated next.
         local("after the last address comes the first", one.clone())
             .after(&format!("{TAKEN}; printf 10.1.0.253 > last_reserved_ip.0")),
         local("an address that is taken is skipped", one.clone()).after(&format!(
@@ -75,7 +75,7 @@ pub fn host_local() -> Vec<Case> {
 pub fn host_local_refusals() -> Vec<Case> {
     let case = |name, ipam| case(name, "host-local", ipam).pods(1);
     let asked = |name, ipam, keys| asked(name, "host-local", ipam, keys);
-    // A config that cannot be: nothing was ever made by it.
+    // An invalid config: no ADD can have succeeded with it.
     let invalid = |name, ipam| case(name, ipam).differs(&[CODE, DEL]);
     let small = json!({"ranges": [[{"subnet": V4}], [{"subnet": "10.2.0.0/30"}]]});
     let backwards = json!({"subnet": V4, "rangeStart": "10.1.0.9", "rangeEnd": "10.1.0.5"});

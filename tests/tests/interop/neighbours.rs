@@ -1,4 +1,4 @@
-//! An address that another pod had a moment ago: neighbours that cached the old pod reach the new one at once.
+//! An address that another pod had shortly before: neighbours that cached the old pod reach the new one at once.
 
 use podwire_tests::{ours, Chain, Node, Pod, GO};
 use serde_json::{json, Value};
@@ -35,8 +35,7 @@ fn a_pod_with_the_address_of_one_before_it_is_reached_at_once() {
         let result = chain.add(&node, &former);
         assert!(node.pings(Some(&peer), "10.1.0.9") && node.pings(None, "10.1.0.9"), "{path} {keys}");
         chain.del(&node, &former, Some(&result));
-        // A kernel that was at rest takes a port without carrier off the bridge at once, and is in no hurry to put it
-        // back.
+        // An idle kernel disables a bridge port without a carrier at once, and enables it again with a delay.
         std::thread::sleep(std::time::Duration::from_secs(2));
         let result = network(&ours(), 9, json!({})).add(&node, &pod);
         assert!(pings_at_once(&node, &peer, "10.1.0.9"), "{path} {keys}");
@@ -68,8 +67,8 @@ fn neighbours_get_an_announcement_of_new_addresses() {
     assert!(is_announced(&node, &pod));
 }
 
-/// A bridge that is not ours has the hardware address of one of its ports, and zeros without any: no gateway could have
-/// that. (Go's fails.)
+/// A bridge that Podwire did not create has the hardware address of one of its ports, or zeros without ports, which no
+/// gateway can use. (Go's plugin fails.)
 #[test]
 fn a_bridge_that_has_lost_all_its_ports_is_a_gateway_again_and_stays_the_same() {
     let node = Node::new();
@@ -90,9 +89,9 @@ fn a_bridge_that_has_lost_all_its_ports_is_a_gateway_again_and_stays_the_same() 
     assert!(node.pings(Some(&other), "10.1.0.1"));
 }
 
-/// The network has another subnet since: the first pod of it changes the gateway, and the others find that done.
+/// The network's subnet has changed: the first new pod changes the gateway address, and the next ones find it.
 #[test]
-fn pods_that_come_at_once_to_a_bridge_with_an_address_of_before_all_come() {
+fn pods_that_are_attached_at_once_to_a_bridge_with_an_old_address_all_succeed() {
     let node = Node::new();
     node.sh("ip link add br0 type bridge; ip address add 10.9.0.1/16 dev br0; ip link set br0 up");
     let pods: Vec<(u8, Pod)> = (2..18).map(|host| (host, node.pod(&format!("pod{host}")))).collect();

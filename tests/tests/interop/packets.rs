@@ -13,12 +13,13 @@ fn on_both(test: impl Fn(&Node, &str) + Sync) {
     });
 }
 
-/// A machine that the node's uplink leads to.
+/// A machine behind the node's uplink.
 const NEAR: [&str; 2] = ["192.0.2", "2001:db8:a"];
 /// A machine behind another interface of the node.
 const FAR: [&str; 2] = ["198.51.100", "2001:db8:b"];
 
-/// (A pod reaches itself by a mapped port only in hairpin mode where the kernel looks into bridged packets.)
+/// (A pod reaches itself by a mapped port only in hairpin mode, where the kernel passes bridged packets to the
+/// firewall.)
 fn gateway() -> Value {
     bridge(json!({"isDefaultGateway": true, "ipMasq": true, "hairpinMode": true}), &[V4, V6])
 }
@@ -107,7 +108,7 @@ fn the_outside_sees_the_node_in_place_of_a_pod() {
         assert_eq!(node.ask(Some(&pod), "192.0.2.2", "udp/53"), "outside 192.0.2.1", "{path}");
         assert_eq!(node.ask(Some(&pod), "2001:db8:a::2", "tcp/80"), "outside 2001:db8:a::1", "{path}");
         chain.del(node, &pod, Some(&result));
-        // The same address without ipMasq: the outside knows no way back.
+        // The same address without ipMasq: the outside has no route to it.
         let bare = Chain::new(path, "pods", &[bridge(json!({"isDefaultGateway": true}), &[V4, V6])]);
         let next = node.pod("p2");
         bare.add(node, &next);
@@ -125,16 +126,17 @@ fn a_mapped_port_leads_into_the_pod_from_everywhere() {
         Chain::new(path, "pods", &[gateway()]).add(node, &next);
         let _listen = [node.listen(Some(&pod), "tcp/80"), node.listen(Some(&pod), "udp/53")];
         for (from, host, port, answer) in [
-            // From outside, the pod sees who it is.
+            // From outside, the pod sees the client's address.
             (Some(&outside), "192.0.2.1", "tcp/8080", "p1 192.0.2.2"),
             (Some(&outside), "192.0.2.1", "udp/5353", "p1 192.0.2.2"),
             (Some(&outside), "2001:db8:a::1", "tcp/8080", "p1 2001:db8:a::2"),
             (Some(&far), "198.51.100.1", "tcp/9090", "p1 198.51.100.2"),
-            // The node itself, by its own addresses.
+            // The node itself, through its own addresses.
             (None, "192.0.2.1", "tcp/8080", "p1 192.0.2.1"),
             (None, "127.0.0.1", "tcp/8080", "p1 10.1.0.1"),
             (None, "127.0.0.1", "udp/5353", "p1 10.1.0.1"),
-            // The pod itself and its neighbour look like the node, or the answer would not come back through it.
+            // Connections of the pod itself and of its neighbour are masqueraded. Otherwise the response would not pass
+            // the node.
             (Some(&pod), "192.0.2.1", "tcp/8080", "p1 10.1.0.1"),
             (Some(&next), "192.0.2.1", "tcp/8080", "p1 10.1.0.1"),
             (Some(&next), "10.1.0.1", "tcp/8080", "p1 10.1.0.1"),
@@ -142,7 +144,7 @@ fn a_mapped_port_leads_into_the_pod_from_everywhere() {
             let asker = from.map_or("node", |pod| &pod.name);
             assert_eq!(node.ask(from, host, port), answer, "{path}: {asker} asks {port} of {host}");
         }
-        // A map of one address is for that address.
+        // A mapping with a host address applies to that address only.
         assert!(node.is_silent(Some(&outside), "192.0.2.1", "tcp/9090"), "{path}");
         Chain::new(path, "pods", &[gateway(), ports(json!({}))]).del(node, &pod, Some(&result));
         assert!(node.is_silent(Some(&outside), "192.0.2.1", "tcp/8080"), "{path}: after DEL");
@@ -216,7 +218,7 @@ fn a_host_port_stays_with_the_pod_that_has_it() {
         let (first, second) = (node.pod("p1"), node.pod("p2"));
         let chain = Chain::new(path, "pods", &[gateway(), ports(json!({}))]);
         chain.add(node, &first);
-        // Go maps it once more, to no effect; ours says whose it is.
+        // Go's portmap maps the port again, without effect; Podwire's reports its owner.
         let again = chain.try_add(node, &second);
         match path {
             GO => assert!(again.is_ok()),
@@ -230,7 +232,7 @@ fn a_host_port_stays_with_the_pod_that_has_it() {
 }
 
 #[test]
-fn a_firewall_of_no_known_kind_is_refused_by_ours_only() {
+fn only_our_plugin_rejects_an_unknown_firewall_backend() {
     on_both(|node, path| {
         let chain = Chain::new(path, "pods", &[gateway(), json!({"type": "firewall", "backend": "magic"})]);
         let added = chain.try_add(node, &node.pod("p1"));

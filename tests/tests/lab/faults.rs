@@ -52,7 +52,7 @@ fn break_and_heal(lab: &Laboratory, fault: &str) -> f64 {
     healed["seconds"].as_f64().expect("seconds")
 }
 
-/// Waits until the other nodes know n1's new address and the lab is healthy.
+/// Waits until the other nodes have n1's new address and the lab is healthy.
 #[track_caller]
 fn wait_until_found(lab: &Laboratory) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);

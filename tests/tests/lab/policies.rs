@@ -136,7 +136,7 @@ fn apply_policies(network: &str) {
     assert!(!said.status.success() && words.contains("db.yaml"), "{words}");
     assert!(is_denied(&lab, "shop/web", "shop/db"));
 
-    // A new pod in the files is started, and the agent of the other node knows it at once.
+    // A new pod in the files is started, and the other node's agent gets it at once.
     dir.write("db.yaml", &policy("more"));
     let more = "apiVersion: v1\nkind: Pod\nmetadata: {name: more, namespace: shop, labels: {app: more}}\nspec: {nodeName: n1}\n";
     dir.write("more.yaml", more);
@@ -146,7 +146,7 @@ fn apply_policies(network: &str) {
     // A rebooted node runs its pods again, perhaps with other addresses, which are published.
     assert!(lab.run(&["break", "reboot-node", "n1"]).status.success());
     assert!(lab.run(&["heal"]).status.success());
-    // The routes between nodes are set up a moment after the agents know each other.
+    // The routes between nodes are set up shortly after the agents have each other's node.
     let end = Instant::now() + Duration::from_secs(20);
     while !reaches(&lab, "shop/more", "shop/db") {
         assert!(Instant::now() < end, "{}", lab.status());

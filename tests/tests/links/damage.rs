@@ -164,7 +164,7 @@ fn facts(node: &Node, pod: &Pod) -> Vec<String> {
     all
 }
 
-/// The node's default route may move on; what hangs on its old interface is as good as before.
+/// The node's default route may move to another interface. The interfaces on the old one are not affected.
 #[test]
 fn check_is_content_when_the_default_route_has_moved() {
     for kind in children().filter(|kind| *kind != "vlan") {
@@ -195,7 +195,7 @@ fn an_ipvlan_follows_its_masters_hardware_address() {
     assert!(node.pings(Some(&pod), "10.5.0.1"));
 }
 
-/// A later plugin of the chain may have set another MTU, and has said so in the result.
+/// A later plugin of the chain may have set another MTU, which is in the result.
 #[test]
 fn check_is_content_with_the_mtu_that_a_later_plugin_has_set() {
     for kind in kinds() {

@@ -195,7 +195,7 @@ fn go_prints_the_same_result() {
             assert_eq!(plain(&its), plain(&his), "{kind}");
             twin.settle(std::slice::from_ref(&other));
             assert_eq!(state(&node, &pod), state(&twin, &other), "{kind}");
-            // Each checks and detaches what the other made.
+            // Each plugin checks and detaches what the other created.
             ours.check(&twin, &other, &his).unwrap_or_else(|said| panic!("{kind}: {}", said.stdout));
             go.check(&node, &pod, &its)
                 .unwrap_or_else(|said| panic!("{kind}: {}{}", said.stdout, said.stderr));

@@ -20,7 +20,7 @@ fn kinds() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().filter(|kind| needs(kind))
 }
 
-/// Those that hang on a master.
+/// The plugins that need a master.
 fn children() -> impl Iterator<Item = &'static str> {
     kinds().filter(|kind| *kind != "dummy")
 }
@@ -28,7 +28,7 @@ fn children() -> impl Iterator<Item = &'static str> {
 const V4: &str = "10.5.0.0/24";
 const V6: &str = "fd05::/64";
 
-/// The families that a pod may have.
+/// The choices of address families.
 const FAMILIES: [&[&str]; 3] = [&[V4], &[V6], &[V4, V6]];
 
 /// A pool without the first addresses of its subnets, which the other machine has.
@@ -69,7 +69,7 @@ fn fixed(kind: &str, address: &str) -> Value {
     with(bare(kind), json!({"ipam": {"type": "static", "addresses": [{"address": address}]}}))
 }
 
-/// `config` with these keys over its own.
+/// `config` with these keys added or replaced.
 fn with(mut config: Value, keys: Value) -> Value {
     for (key, value) in keys.as_object().into_iter().flatten() {
         config[key] = value.clone();
@@ -77,13 +77,13 @@ fn with(mut config: Value, keys: Value) -> Value {
     config
 }
 
-/// A network of one plugin of ours.
+/// A network with one of Podwire's plugins.
 fn network(name: &str, config: &Value) -> Chain {
     Chain { version: "1.1.0".into(), ..Chain::new(&ours(), name, std::slice::from_ref(config)) }
 }
 
-/// A node with a link to another machine: the node's end is `uplink`, without address; the other's has 10.5.0.1 and
-/// fd05::1, and in VLAN 5, if VLANs are to be had, 10.5.0.2 and fd05::2.
+/// A node with a link to another machine. The node's end is `uplink`, without an address. The other end has 10.5.0.1
+/// and fd05::1, and 10.5.0.2 and fd05::2 in VLAN 5 if the kernel has VLANs.
 fn node() -> (Node, Pod) {
     let node = Node::new();
     let outside = node.pod("outside");
@@ -96,7 +96,7 @@ fn node() -> (Node, Pod) {
     (node, outside)
 }
 
-/// As [`node`], with the other machine on the link that the plugin's pods see.
+/// As [`node`], with the other machine on the link that the plugin's pods are on.
 fn node_for(kind: &str) -> (Node, Pod) {
     let (node, outside) = node();
     if kind == "vlan" {

@@ -1,12 +1,12 @@
-//! Objects of other programs, and failures in the middle of an ADD.
+//! Objects of other programs, and failures during an ADD.
 
 use podwire_tests::assert_same;
 
 use super::*;
 
-/// The interface that made the ADD fail is another's, of whatever kind: the DEL that follows leaves it.
+/// An interface that another program created makes ADD fail. The following DEL does not remove it, whatever its kind.
 #[test]
-fn an_interface_of_another_network_is_left_alone() {
+fn an_interface_of_another_network_is_kept() {
     for kind in kinds() {
         let same_kind =
             with(fixed(kind, "10.6.0.9/24"), if kind == "vlan" { json!({"vlanId": 9}) } else { json!({}) });
@@ -29,7 +29,7 @@ fn an_interface_of_another_network_is_left_alone() {
     }
 }
 
-/// Old kernels look for the name on the node, although the interface is to be the pod's.
+/// Old kernels check the name on the node, although they create the interface in the pod.
 #[test]
 fn the_node_may_have_an_interface_of_the_same_name() {
     for kind in kinds() {
@@ -66,7 +66,7 @@ fn an_add_that_fails_leaves_nothing() {
             ("ip link set uplink down", config(kind, &[V4]), "down"),
         ];
         for (spoil, config, said) in spoilt {
-            // The others do not mind, and come alive with their master.
+            // The other plugins accept a master that is down. Their interfaces are up when their master is.
             if !spoil.is_empty() && kind != "vlan" {
                 continue;
             }
@@ -85,7 +85,7 @@ fn an_add_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn many_pods_come_and_go_at_once() {
+fn many_pods_are_attached_and_detached_at_once() {
     for kind in kinds().filter(|kind| *kind != "vlan") {
         let (node, _) = node_for(kind);
         let chain = network("net", &config(kind, &[V4]));

@@ -62,7 +62,7 @@ fn a_vlan_is_reached_and_no_other() {
 
 #[test]
 fn modes_decide_who_sees_whom() {
-    // Plugin, keys, whether pods see each other.
+    // Plugin, keys, whether pods reach each other.
     let cases = [
         ("macvlan", json!({"mode": "bridge"}), true),
         ("macvlan", json!({"mode": "private"}), false),
@@ -79,11 +79,11 @@ fn modes_decide_who_sees_whom() {
         let pods: Vec<Pod> = ["a", "b"].iter().map(|name| node.pod(name)).collect();
         let results: Vec<_> = pods.iter().map(|pod| chain.add(&node, pod)).collect();
         let other = address(&results[1], 0);
-        // What must arrive has more time.
+        // Expected packets have a longer timeout.
         let timeout = if sees { 5 } else { 1 };
         let reached = node.can(&format!("ip netns exec a ping -q -c 2 -i 0.2 -W {timeout} {other}"));
         assert_eq!(reached, sees, "{kind} {keys}");
-        // Routing modes need a route on the other side, which knows the pods by the card's address.
+        // Routing modes need a route on the other side, because the master's address is used for all pods.
         if !keys["mode"].as_str().is_some_and(|mode| mode.starts_with("l3")) {
             assert!(node.pings(Some(&outside), address(&results[0], 0)), "{kind} {keys}");
         }
@@ -103,7 +103,7 @@ fn an_address_in_use_on_the_link_fails() {
         let (_, msg) = chain.try_add(&node, &pod).expect_err("a duplicate").error();
         assert!(msg.contains("fd05::1 is used by another host"), "{kind}: {msg}");
         podwire_tests::assert_same(&before, &node.state(&pod), kind);
-        // Without a carrier there is no duplicate to detect.
+        // Without a carrier, duplicate address detection finds nothing.
         node.sh("ip -n outside link set far down");
         let result = chain.add(&node, &pod);
         chain.del(&node, &pod, Some(&result));

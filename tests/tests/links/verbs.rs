@@ -43,7 +43,7 @@ fn a_pod_is_attached_checked_and_detached_and_nothing_is_left() {
         let tentative = node.sh("ip -n blue address show dev eth0 scope global");
         assert!(!tentative.contains("tentative"), "{what}: {tentative}");
         chain.check(node, &pod, &result).unwrap_or_else(|said| panic!("{what}: {}", said.stdout));
-        // DEL, again, without a record, without a namespace.
+        // DEL; again; without a record; without a namespace.
         for (pod, prev) in [
             (pod.clone(), Some(&result)),
             (pod.clone(), Some(&result)),
@@ -67,7 +67,7 @@ fn a_pod_whose_namespace_is_gone_is_detached() {
             let del = if pod == &reported { without_netns(pod) } else { pod.clone() };
             chain.del(node, &del, Some(&result));
             assert_same(&before, &node.leftovers(), what);
-            // The kernel takes a namespace's interfaces away later than its name.
+            // The kernel deletes a namespace's interfaces after its name.
             wait_for_the_vlan(node, chain);
         }
     });
@@ -125,7 +125,7 @@ fn a_pod_whose_master_is_gone_is_detached() {
 }
 
 #[test]
-fn gc_keeps_valid_attachments_and_gives_back_the_others_addresses() {
+fn gc_keeps_valid_attachments_and_releases_the_other_addresses() {
     everywhere(|what, node, chain| {
         let leases = |node: &Node| {
             node.sh("cd /var/lib/cni/networks/net && ls | grep -v -e ^lock -e ^last -e ^podwire || true")
@@ -167,7 +167,7 @@ fn status_reports_whether_pods_can_be_attached() {
     });
 }
 
-/// The kernel that lacks the driver says so before a pod needs it.
+/// STATUS reports a missing driver before a pod needs it.
 #[test]
 fn status_reports_a_missing_driver() {
     let (node, _) = node();

@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use crate::world::{World, CONF};
 
-/// Longer than any output takes, on a busy machine, too.
+/// The timeout of expected output, on a busy machine too.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Sooner than by looking every five seconds. A busy machine may be late: then one try of these must make it.
+/// Shorter than the polling interval of five seconds. On a busy machine one of these tries must meet it.
 const NOTICED: Duration = Duration::from_millis(4500);
 const TRIES: usize = 6;
 
@@ -38,8 +38,8 @@ impl<'w> Watcher<'w> {
         Watcher { world, child, lines }
     }
 
-    /// A file comes and goes until it was spoken of in time. Each try begins when the last word was just said: the next
-    /// look without a notice is five seconds away.
+    /// Creates and deletes a file until the output follows in time. Each try begins right after an output, when the
+    /// next poll is five seconds away.
     #[track_caller]
     fn assert_notices(&self, outside: &str, inside: &str, (with, without): (&str, &str)) {
         let mut took: Vec<Duration> = Vec::new();
@@ -54,7 +54,7 @@ impl<'w> Watcher<'w> {
         assert!(took.iter().any(|one| *one <= NOTICED), "{with} was said only after {took:?}");
     }
 
-    /// Waits until it says so.
+    /// Waits for an output.
     #[track_caller]
     fn expect(&self, what: &str, fits: impl Fn(&Value) -> bool) -> Value {
         let mut lines = Vec::new();
@@ -91,7 +91,7 @@ fn the_default_network_follows_the_folder_and_pods_follow_it() {
     let world = World::new();
     let watcher = Watcher::start(&world);
     watcher.expect_network("pods");
-    // Renamed in from another folder, before the first.
+    // Renamed from another directory, to the first name of the list.
     world.node.write("/run/test/other", &plain("early", "10.31.0.0/24"));
     watcher.assert_notices("/run/test/other", &format!("{CONF}/05-early.conflist"), ("early", "pods"));
     world.node.sh(&format!("mv /run/test/other {CONF}/05-early.conflist"));
@@ -114,7 +114,7 @@ fn the_default_network_follows_the_folder_and_pods_follow_it() {
 }
 
 #[test]
-fn a_network_that_is_full_is_not_ready_and_says_why() {
+fn a_full_network_is_not_ready_and_reports_why() {
     let world = World::new();
     world.node.write(&format!("{CONF}/05-tiny.conflist"), &plain("tiny", "10.32.0.0/30"));
     let watcher = Watcher::start(&world);

@@ -1,10 +1,10 @@
-//! The guide is true: its network and its commands work, in their order.
+//! The network and the commands of docs/pods.md work, in their order.
 
 use podwire_tests::{podwire, project};
 
 use crate::world::{World, CONF};
 
-/// The blocks of code of a language.
+/// The code blocks of a language.
 fn blocks(text: &str, language: &str) -> Vec<String> {
     let begin = format!("```{language}\n");
     text.split(&begin).skip(1).map(|rest| rest.split("```").next().expect("its end").to_owned()).collect()

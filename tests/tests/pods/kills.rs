@@ -6,7 +6,7 @@ use podwire_tests::Output;
 
 use crate::world::World;
 
-/// `podwire pod` with these words, behind others.
+/// `podwire pod` with these arguments, behind a wrapper.
 struct Call<'w> {
     world: &'w World,
     words: &'static str,

@@ -2,7 +2,7 @@
 
 use crate::world::{World, CONF};
 
-/// The kernel may still be asking the others whether an address is free.
+/// Duplicate address detection may still be running.
 const NODE: &str = r#"ip -o address | sed "s/ tentative//"; ip route; nft list ruleset; hostname"#;
 
 #[test]
@@ -54,7 +54,7 @@ fn a_pod_has_its_own_names_host_name_and_knobs() {
     assert_eq!(inside, "77\n9000\n");
     assert_eq!(world.node.sh("cat /proc/sys/kernel/msgmax"), knob);
     assert_eq!(world.node.sh("cat /etc/resolv.conf /etc/hostname; hostname"), node);
-    // Without servers of its own it has those of the plugins; a network that says nothing leaves the node's.
+    // Without DNS options the pod has the plugins' servers; if the network has none, the node's.
     world.ok("run plain");
     assert_eq!(
         world.ok("exec plain -- sh -c 'cat /etc/resolv.conf; hostname'"),
@@ -140,10 +140,11 @@ fn the_pods_process_is_small_alone_and_holds_nothing_of_the_callers() {
         .unwrap();
     assert!(own <= 200, "{own} kB of its own");
     assert_eq!(world.ok("exec web -- sh -c 'echo $$; ls /sys/class/net'"), "2\neth0\nlo\n");
-    // Its orphans are reaped; the exit status of a command is returned; processes in the pod end with it.
+    // The pod reaps orphaned processes; `exec` returns the exit status of the command; processes in the pod end with
+    // it.
     world.ok("exec web -- sh -c '(sleep 0.123 &) ; true'");
-    let (runs, is_dead) = ("ps axo args= | grep -q \"sleep 0[.]123\"", "ps axo stat= | grep -q Z");
-    world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_dead}; do sleep 0.05; done'"));
+    let (runs, is_zombie) = ("ps axo args= | grep -q \"sleep 0[.]123\"", "ps axo stat= | grep -q Z");
+    world.ok(&format!("exec web -- timeout 20 sh -c 'while {runs} || {is_zombie}; do sleep 0.05; done'"));
     assert_eq!(world.pod("exec web -- sh -c 'exit 7'").status, 7);
     assert_eq!(world.pod("exec web -- sh -c 'kill -KILL $$'").status, 137);
     assert_eq!(world.pod("exec web -- sh -c 'kill -TERM $$; exit 9'").status, 143, "it gets signals");
@@ -169,7 +170,7 @@ fn running_a_pod_starts_no_program_but_the_pods_own_process() {
     let world = World::new();
     let (variables, program) =
         world.prefix().rsplit_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-    // It is traced until its pod ends.
+    // strace runs until the pod ends.
     let script = format!(
         "{variables} strace -f -qq -e trace=execve,execveat -e signal=none -o /run/test/trace {program} pod run web & \
          while ! {0} pod status web > /dev/null 2>&1; do sleep 0.05; done; {0} pod rm web > /dev/null; wait; cat /run/test/trace",
@@ -178,7 +179,7 @@ fn running_a_pod_starts_no_program_but_the_pods_own_process() {
     let trace = world.node.sh(&script);
     let calls = trace.lines().filter(|line| line.contains("execve") && line.ends_with("= 0"));
     let started: Vec<_> = calls.filter_map(|line| line.split('"').nth(1)).collect();
-    // podwire-cni is the smaller program, and lies beside podwire.
+    // podwire-cni is the smaller program. It is next to podwire.
     assert_eq!(started, [program.clone(), format!("{program}-cni")], "{trace}");
     world.assert_clean("after a pod that was watched");
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::world::{World, CONF};
 
 #[test]
-fn two_hundred_pods_come_and_go_at_once_and_leave_nothing() {
+fn two_hundred_pods_at_once_leave_nothing() {
     let world = World::new();
     world.ok("run load --count 200");
     let list = world.json("list");
@@ -71,7 +71,7 @@ fn running_and_removing_one_pod_at_the_same_time_leaves_it_there_or_not() {
     world.assert_clean("after a struggle over one pod");
 }
 
-/// Waits until the slow plugin has begun with so many pods.
+/// Waits until the slow plugin runs for this many pods.
 #[track_caller]
 fn wait_until_begun(world: &World, count: usize) {
     let end = Instant::now() + Duration::from_secs(40);
@@ -90,14 +90,14 @@ fn operations_on_one_pod_wait_for_each_other_and_on_others_do_not() {
     let world = World::new();
     let slow = r#"{"cniVersion": "1.0.0", "name": "slow", "plugins": [{"type": "slow"}]}"#;
     world.node.write(&format!("{CONF}/20-slow.conflist"), slow);
-    // A removal of a pod that is being started waits until it runs.
+    // Removing a pod that is being started waits until it runs.
     world.node.sh("touch /run/test/gate");
     std::thread::scope(|scope| {
         let run = scope.spawn(|| world.ok("run one --network slow=eth0"));
         wait_until_begun(&world, 1);
         assert_eq!(world.json("list")["pods"][0]["state"], "starting");
         let removal = scope.spawn(|| world.ok("rm one"));
-        // If it did not wait, it would be done by then.
+        // Without waiting, the removal would have ended by then.
         std::thread::sleep(Duration::from_millis(500));
         world.node.sh("rm /run/test/gate");
         run.join().unwrap();
@@ -105,7 +105,7 @@ fn operations_on_one_pod_wait_for_each_other_and_on_others_do_not() {
     });
     let log = world.node.sh("cut -d' ' -f1 /run/test/log");
     assert_eq!(log, "begin\nend\ndel\n");
-    // Eight pods, of which none is done before all have begun.
+    // Eight pods: none is complete before all have begun.
     world.node.sh("rm /run/test/log && touch /run/test/gate");
     std::thread::scope(|scope| {
         let run = scope.spawn(|| world.ok("run load --count 8 --network slow=eth0"));

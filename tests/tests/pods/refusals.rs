@@ -1,4 +1,4 @@
-//! Failures have helpful errors and leave nothing.
+//! Failures have helpful errors and leave nothing behind.
 
 use crate::world::{World, CONF, PODS};
 
@@ -43,8 +43,8 @@ fn an_invalid_pod_fails_and_leaves_nothing() {
     {
         assert_eq!(world.pod(usage).status, 2, "{usage}");
     }
-    assert!(world.fails("exec nobody -- true").contains("there is no pod default/nobody"));
-    assert!(world.fails("status nobody").contains("there is no pod default/nobody"));
+    assert!(world.fails("exec missing -- true").contains("there is no pod default/missing"));
+    assert!(world.fails("status missing").contains("there is no pod default/missing"));
     let by_hand = world.run("pause");
     assert!(by_hand.status == 2 && by_hand.stderr.contains("runs in pods only"), "{}", by_hand.stderr);
     world.assert_clean("after all refusals");
@@ -83,7 +83,7 @@ fn without_a_usable_network_run_fails_with_the_reason_and_leaves_nothing() {
     );
     refused(&world, "run web --port 80:80", "network \"plain\" publishes no ports");
     refused(&world, "run web --ingress-bandwidth 8M", "network \"plain\" limits no bandwidth");
-    // A network whose plugin fails after others have worked.
+    // A network whose last plugin fails.
     file(
         "40-late.conflist",
         &PODS

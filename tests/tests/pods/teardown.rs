@@ -1,4 +1,4 @@
-//! Removal of pods whose config, records or plugins are gone.
+//! Removal of pods whose config, records or plugins are missing.
 
 use crate::world::{World, CONF};
 
@@ -34,7 +34,7 @@ fn a_pod_ends_without_config_records_and_our_plugins_files() {
 }
 
 #[test]
-fn a_pod_of_a_foreign_plugin_that_is_gone_stays_known_until_it_is_back_or_forgotten() {
+fn a_pod_of_a_missing_foreign_plugin_stays_listed_until_it_is_removed() {
     let world = World::new();
     let slow = r#"{"cniVersion": "1.0.0", "name": "slow", "plugins": [{"type": "slow"}]}"#;
     world.node.write(&format!("{CONF}/20-slow.conflist"), slow);
@@ -65,8 +65,8 @@ fn a_pod_of_a_foreign_plugin_that_is_gone_stays_known_until_it_is_back_or_forgot
 #[test]
 fn stop_and_rm_are_idempotent() {
     let world = World::new();
-    assert_eq!(world.ok("rm nobody"), "nothing to do for default/nobody\n");
-    assert_eq!(world.ok("stop nobody"), "nothing to do for default/nobody\n");
+    assert_eq!(world.ok("rm missing"), "nothing to do for default/missing\n");
+    assert_eq!(world.ok("stop missing"), "nothing to do for default/missing\n");
     world.ok("run web");
     assert_eq!(world.ok("stop web"), "stopped default/web\n");
     assert_eq!(world.ok("stop web"), "nothing to do for default/web\n");

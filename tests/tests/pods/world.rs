@@ -21,7 +21,7 @@ cat >/dev/null
 
 pub const CONF: &str = "/run/test/conf";
 
-/// Both families, ports and limits.
+/// A network with both families, ports and limits.
 pub const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [
   {"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "hairpinMode": true,
    "dns": {"nameservers": ["10.9.0.53"], "search": ["lan"]},
@@ -31,7 +31,7 @@ pub const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [
   {"type": "bandwidth", "capabilities": {"bandwidth": true}},
   {"type": "firewall"}]}"#;
 
-/// A plugin that is not ours: it says so, and waits while there is a gate, though not for ever.
+/// A foreign plugin. It records its start, and waits while a gate exists, with a timeout.
 pub const SLOW: &str = r#"#!/bin/sh
 cat > /dev/null
 case $CNI_COMMAND in
@@ -51,7 +51,7 @@ pub struct World {
 }
 
 impl World {
-    /// A node where one pod has come and gone, so that what stays by design is there.
+    /// A node where one pod was started and removed, so that what stays by design exists.
     pub fn new() -> World {
         World::with_plugins(&ours())
     }
@@ -75,12 +75,12 @@ impl World {
         world
     }
 
-    /// `podwire pod` with these words.
+    /// `podwire pod` with these arguments.
     pub fn pod(&self, words: &str) -> Output {
         self.run(&format!("pod {words}"))
     }
 
-    /// `podwire` with these words.
+    /// `podwire` with these arguments.
     pub fn run(&self, words: &str) -> Output {
         Output::from(self.node.try_sh(&format!("{} {words}", self.prefix())))
     }
@@ -90,7 +90,7 @@ impl World {
         format!("NO_COLOR=1 CNI_PATH={} NETCONFPATH={CONF} {}", self.plugins, podwire())
     }
 
-    /// It must work; what it printed.
+    /// Runs `podwire pod` and returns its output; panics if it fails.
     #[track_caller]
     pub fn ok(&self, words: &str) -> String {
         let output = self.pod(words);
@@ -98,7 +98,7 @@ impl World {
         output.stdout
     }
 
-    /// It must not; what it said.
+    /// Runs `podwire pod`, which must fail, and returns its error.
     #[track_caller]
     pub fn fails(&self, words: &str) -> String {
         let output = self.pod(words);
@@ -113,13 +113,13 @@ impl World {
             .unwrap_or_else(|error| panic!("{words}: {error}: {}{}", output.stdout, output.stderr))
     }
 
-    /// Runs a pod, and returns it as a place for packets.
+    /// Runs a pod, and returns it for the harness's functions.
     #[track_caller]
     pub fn start(&self, name: &str, options: &str) -> Pod {
         self.ok(&format!("run {name} {options}"));
         let status = self.json(&format!("status {name}"));
         let netns = status["netns"].as_str().expect("netns").to_owned();
-        // So that `ip netns exec` finds it.
+        // Makes `ip netns exec` find it.
         self.node.sh(&format!("ln -sf {netns} /run/netns/{name}"));
         Pod { name: name.into(), netns }
     }
@@ -132,10 +132,10 @@ impl World {
         all.iter().find(|ip| ip.contains(':') == v6).unwrap_or_else(|| panic!("{status}")).to_string()
     }
 
-    /// All that a pod could leave, after detached children have ended.
+    /// Everything that a pod could leave, after detached children have ended.
     pub fn settled(&self) -> String {
         let end = Instant::now() + Duration::from_secs(20);
-        // A pod's process whose maker died is about to end; it is called `exe` before it has its name.
+        // The process of a pod whose creator was killed ends soon. Its name is `exe` until it has set it.
         while self.node.can("pgrep -x 'podwire.*|exe'") && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -145,7 +145,7 @@ impl World {
         self.node.leftovers() + &processes + &mounts + &folders
     }
 
-    /// Nothing is left of any pod.
+    /// Checks that nothing is left of any pod.
     #[track_caller]
     pub fn assert_clean(&self, context: &str) {
         assert_same(&self.clean, &self.settled(), context);

@@ -25,9 +25,9 @@ pub struct Call<'a> {
     pub config: Value,
 }
 
-/// What came of it.
+/// The outcome of a call.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct Output {
     /// The exit status; negative is a signal.
     pub status: i32,
     /// What it printed on either stream.
@@ -38,24 +38,24 @@ pub struct Answer {
 
 impl Call<'_> {
     /// Runs it to its end.
-    pub fn run(&self) -> Answer {
-        answer(self.start())
+    pub fn run(&self) -> Output {
+        output(self.start())
     }
 
-    /// Runs it, does something after a while, and waits for its end.
-    pub fn run_and(&self, delay: Duration, meanwhile: impl FnOnce()) -> Answer {
+    /// Runs it, calls `meanwhile` after a delay, and waits for its end.
+    pub fn run_and(&self, delay: Duration, meanwhile: impl FnOnce()) -> Output {
         let child = self.start();
         std::thread::sleep(delay);
         meanwhile();
-        answer(child)
+        output(child)
     }
 
-    /// Runs it and kills it after a while, if it has not ended by then.
-    pub fn run_and_kill(&self, delay: Duration) -> Answer {
+    /// Runs it and kills it after a delay, if it has not ended by then.
+    pub fn run_and_kill(&self, delay: Duration) -> Output {
         let mut child = self.start();
         std::thread::sleep(delay);
         let _ = child.kill();
-        answer(child)
+        output(child)
     }
 
     /// Verb and plugin.
@@ -77,39 +77,39 @@ impl Call<'_> {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{}/{kind}: {error}", self.folder));
-        // It may have been refused already, and be gone.
+        // The plugin may have failed and ended before it reads all input.
         let _ = child.stdin.take().expect("stdin").write_all(self.config.to_string().as_bytes());
         child
     }
 }
 
-fn answer(child: Child) -> Answer {
+fn output(child: Child) -> Output {
     let output = child.wait_with_output().expect("wait");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let status = output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0));
     let value = serde_json::from_slice(&output.stdout).ok();
-    Answer { status, text: text(&output.stdout) + &text(&output.stderr), value }
+    Output { status, text: text(&output.stdout) + &text(&output.stderr), value }
 }
 
-impl Answer {
-    /// It was killed.
+impl Output {
+    /// Whether it was killed.
     pub fn was_killed(&self) -> bool {
         self.status == -9
     }
 
-    /// It did what it should.
+    /// Whether it succeeded.
     pub fn is_ok(&self) -> bool {
         self.status == 0
     }
 
-    /// What it says in few words.
-    pub fn said(&self) -> String {
+    /// The outcome in one line.
+    pub fn summary(&self) -> String {
         match self.status {
             0 => "done".into(),
             -9 => "killed".into(),
             status => {
-                let reported = self.value.as_ref().and_then(|value| value["msg"].as_str());
-                format!("status {status}: {}", reported.unwrap_or(&self.text).replace('\n', " "))
+                let message = self.value.as_ref().and_then(|value| value["msg"].as_str());
+                format!("status {status}: {}", message.unwrap_or(&self.text).replace('\n', " "))
             }
         }
     }

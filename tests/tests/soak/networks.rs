@@ -10,24 +10,24 @@ use serde_json::{json, Value};
 pub struct Network {
     /// Its name.
     pub name: &'static str,
-    /// The chain, for the attachment with this number. No two attachments have the same.
+    /// The chain for the attachment with this number. Each attachment has another number.
     pub plugins: fn(usize) -> Vec<Value>,
-    /// It makes an interface in the pod, so it fails where the name is taken.
+    /// The chain creates an interface in the pod, so it fails where the name is taken.
     pub makes_link: bool,
-    /// That interface has no other end on the node: a DEL without the namespace cannot reach it.
+    /// The interface has no other end on the node: a DEL without the namespace cannot find it.
     pub within_pod: bool,
-    /// It brings the pod's default route, of which there can be one.
+    /// The chain adds the pod's default route. A pod can have only one.
     pub default_route: bool,
-    /// A pod can be on it twice. (Not in a mixed soak: Go's bandwidth has one device for both.)
+    /// A pod can be on this network twice. (Not in a mixed soak: Go's bandwidth has one device for both.)
     pub twice: bool,
-    /// The Go plugins have it too.
+    /// The Go plugins have these plugins too.
     pub in_go: bool,
-    /// What has to be on the node before: a script.
-    pub before: &'static str,
-    /// What an attachment needs on the node, and how that is taken away: scripts with `NUMBER` in them.
-    pub prop: Option<(&'static str, &'static str)>,
-    /// What stays by design when the last pod is gone: a bridge, with its gateways.
-    pub stays: &'static [&'static str],
+    /// A script that prepares the node.
+    pub setup: &'static str,
+    /// Scripts that prepare the node for one attachment, and that undo this. They contain `NUMBER`.
+    pub fixture: Option<(&'static str, &'static str)>,
+    /// What stays by design after the last pod: a bridge, with its gateway addresses.
+    pub permanent: &'static [&'static str],
 }
 
 const PLAIN: Network = Network {
@@ -38,9 +38,9 @@ const PLAIN: Network = Network {
     default_route: false,
     twice: false,
     in_go: true,
-    before: "",
-    prop: None,
-    stays: &[],
+    setup: "",
+    fixture: None,
+    permanent: &[],
 };
 
 /// All of them.
@@ -52,7 +52,7 @@ const NETWORKS: &[Network] = &[
                 "macspoofchk": true, "hairpinMode": true, "ipam": pool(31)})]
         },
         default_route: true,
-        stays: &["link sw0 bridge", "address sw0 10.31.0.1/24", "address sw0 fd31::1/120"],
+        permanent: &["link sw0 bridge", "address sw0 10.31.0.1/24", "address sw0 fd31::1/120"],
         ..PLAIN
     },
     Network {
@@ -82,7 +82,7 @@ const NETWORKS: &[Network] = &[
             ]
         },
         default_route: true,
-        stays: &["link sw1 bridge", "address sw1 10.33.0.1/24", "address sw1 fd33::1/120"],
+        permanent: &["link sw1 bridge", "address sw1 10.33.0.1/24", "address sw1 fd33::1/120"],
         ..PLAIN
     },
     Network {
@@ -115,7 +115,7 @@ const NETWORKS: &[Network] = &[
             vec![main, limits()]
         },
         twice: true,
-        stays: &["link sw2 bridge", "address sw2 10.36.0.1/16"],
+        permanent: &["link sw2 bridge", "address sw2 10.36.0.1/16"],
         ..PLAIN
     },
     Network {
@@ -124,7 +124,7 @@ const NETWORKS: &[Network] = &[
         within_pod: true,
         twice: true,
         in_go: false,
-        before: "ip link add trunk type veth peer name trunk-end && ip link set trunk up && ip link set trunk-end up",
+        setup: "ip link add trunk type veth peer name trunk-end && ip link set trunk up && ip link set trunk-end up",
         ..PLAIN
     },
     Network {
@@ -137,16 +137,16 @@ const NETWORKS: &[Network] = &[
         ..PLAIN
     },
     Network {
-        name: "lent",
+        name: "hostdev",
         plugins: |number| {
-            vec![json!({"type": "host-device", "device": format!("lent{number}"), "ipam": pool(39)})]
+            vec![json!({"type": "host-device", "device": format!("hostdev{number}"), "ipam": pool(39)})]
         },
         within_pod: true,
         in_go: false,
-        prop: Some((
-            "ip link add lentNUMBER type veth peer name tnelNUMBER",
-            // It ends with the pod's namespace.
-            "ip link delete tnelNUMBER 2>/dev/null || true",
+        fixture: Some((
+            "ip link add hostdevNUMBER type veth peer name devpeerNUMBER",
+            // The pair may be deleted already, with the pod's namespace.
+            "ip link delete devpeerNUMBER 2>/dev/null || true",
         )),
         ..PLAIN
     },
@@ -158,14 +158,14 @@ const NETWORKS: &[Network] = &[
         },
         default_route: true,
         in_go: false,
-        before: "printf 'FLANNEL_NETWORK=10.40.0.0/16\\nFLANNEL_SUBNET=10.40.1.1/24\\nFLANNEL_MTU=1450\\nFLANNEL_IPMASQ=true\\n' \
+        setup: "printf 'FLANNEL_NETWORK=10.40.0.0/16\\nFLANNEL_SUBNET=10.40.1.1/24\\nFLANNEL_MTU=1450\\nFLANNEL_IPMASQ=true\\n' \
             >/run/test/subnet.env",
-        stays: &["link sw3 bridge", "address sw3 10.40.1.1/24"],
+        permanent: &["link sw3 bridge", "address sw3 10.40.1.1/24"],
         ..PLAIN
     },
 ];
 
-/// Addresses of both families, few enough to come round several times.
+/// Addresses of both families, so few that each is assigned several times.
 fn pool(net: u8) -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": format!("10.{net}.0.0/24")}], [{"subnet": format!("fd{net}::/120")}]]})
@@ -180,12 +180,12 @@ fn tuned() -> Value {
     json!({"type": "tuning", "mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})
 }
 
-/// The node's port that leads to the attachment with this number.
+/// The host port of the attachment with this number.
 pub fn port(number: usize) -> usize {
     10_000 + number
 }
 
-/// The networks that the plugins of `folders` can all serve; says which are left out.
+/// The networks whose plugins are in all of `folders`. Prints which networks are left out.
 pub fn possible(folders: &[&str]) -> Vec<&'static Network> {
     let in_all = |kind: &str| folders.iter().all(|folder| Path::new(folder).join(kind).exists());
     let both = folders.len() > 1;
@@ -193,10 +193,10 @@ pub fn possible(folders: &[&str]) -> Vec<&'static Network> {
     for network in NETWORKS.iter().filter(|network| network.in_go || !both) {
         match network.types().iter().find(|kind| !in_all(kind)) {
             None => all.push(network),
-            // Not by println: the test runner would keep it to itself.
+            // Not println: the test runner captures it.
             Some(kind) => drop(writeln!(
                 std::io::stderr(),
-                "left out: network {} of the soak, there is no plugin {kind}",
+                "left out: network {} of the soak, no plugin {kind}",
                 network.name
             )),
         }
@@ -205,14 +205,14 @@ pub fn possible(folders: &[&str]) -> Vec<&'static Network> {
 }
 
 impl Network {
-    /// Every plugin that has to be there.
+    /// The types of all plugins.
     fn types(&self) -> Vec<String> {
         let all = (self.plugins)(0);
         let text = |value: &Value| value.as_str().map(str::to_string);
         all.iter().flat_map(|one| [text(&one["type"]), text(&one["ipam"]["type"])]).flatten().collect()
     }
 
-    /// The chain of an attachment as it goes to the plugins.
+    /// The configs of an attachment, with name and version.
     pub fn chain(&self, number: usize) -> Vec<Value> {
         let mut all = (self.plugins)(number);
         for one in &mut all {

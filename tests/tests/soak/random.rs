@@ -1,13 +1,13 @@
-//! Pseudo-random choices that a seed repeats.
+//! Pseudo-random choices, which a seed repeats.
 
-/// SplitMix64 of Steele, Lea and Flood: a few lines, and good enough for choosing.
+/// SplitMix64 of Steele, Lea and Flood.
 #[derive(Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The choices of one of many who share a seed.
-    pub fn new(seed: u64, who: u64) -> Random {
-        Random(seed ^ who.wrapping_mul(0xa076_1d64_78bd_642f))
+    /// The choices of the worker with this number. Each worker of a seed has others.
+    pub fn new(seed: u64, worker: u64) -> Random {
+        Random(seed ^ worker.wrapping_mul(0xa076_1d64_78bd_642f))
     }
 
     fn next(&mut self) -> u64 {
@@ -18,23 +18,23 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number that is smaller than `end`; 0 if there is none.
+    /// A number that is smaller than `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % (end as u64).max(1)) as usize
     }
 
-    /// Yes in so many of a hundred cases.
+    /// True with this probability in percent.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of them, if there are any.
+    /// A random element, if there are any.
     pub fn pick<T: Clone>(&mut self, all: &[T]) -> Option<T> {
         all.get(self.below(all.len())).cloned()
     }
 
-    /// One of them, each as often as its number says.
-    pub fn weighed<T: Copy>(&mut self, all: &[(usize, T)]) -> T {
+    /// A random element. The number of each element is its weight.
+    pub fn pick_weighted<T: Copy>(&mut self, all: &[(usize, T)]) -> T {
         let mut at = self.below(all.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in all {
             match at.checked_sub(*weight) {

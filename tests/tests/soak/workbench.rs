@@ -1,4 +1,4 @@
-//! The node of a soak: created, inspected, used by the workers, inspected again.
+//! The node of a soak: prepared, inspected, used by the workers, inspected again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::worker::Worker;
 use crate::world::{past, World};
 
 const WORKERS: usize = 16;
-/// What the kernel and detached children clear away takes a while on a busy machine.
+/// The kernel and detached children clean up after DEL. This takes long on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Set for the process on the node.
 const INSIDE: &str = "PODWIRE_SOAK_INSIDE";
@@ -21,37 +21,37 @@ const JOURNAL: &str = "/run/test/journal";
 /// One soak at a time: each keeps every core busy.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `operations` with the plugins of `folders` (ours first) on a separate node. `test` is the calling test: it is
-/// executed once more on the node, so that a plugin call needs no other program.
+/// Runs `operations` with the plugins of `folders` (Podwire's first) on a separate node. `test` is the name of the
+/// calling test: this function executes it again on the node, so that a plugin call needs no other program.
 pub fn soak(test: &str, operations: usize, folders: &[&str]) {
     let networks = possible(folders);
     if let Ok(seed) = std::env::var(INSIDE) {
         return work(networks, seed.parse().expect("a seed"), operations, folders);
     }
-    let _turn = TURN.lock();
-    let asked = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let _lock = TURN.lock();
+    let variable = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64);
-    let seed = asked("PODWIRE_SOAK_SEED").unwrap_or_else(now);
+    let seed = variable("PODWIRE_SOAK_SEED").unwrap_or_else(now);
     let node = prepared(&networks, folders);
     let before = state(&node, &networks);
-    say(&format!("{test}: seed {seed}"));
-    execute(&node, test, seed, asked("PODWIRE_SOAK_OPS").unwrap_or(operations as u64));
+    print(&format!("{test}: seed {seed}"));
+    execute(&node, test, seed, variable("PODWIRE_SOAK_OPS").unwrap_or(operations as u64));
     let journal: Vec<String> = node.sh(&format!("cat {JOURNAL}")).lines().map(str::to_string).collect();
-    // What DEL of ours was asked to take away is gone before any GC.
+    // Before GC, only abandoned attachments may have left something: DEL removes everything.
     if let [_] = folders {
-        let may_be = |line: &str| {
+        let is_allowed = |line: &str| {
             let owners = owners(&node, &journal, line);
-            let forgotten = |one: &String| journal.iter().any(|line| is_forgotten(line, one));
-            is_for_gc(&networks, line) || (!owners.is_empty() && owners.iter().all(forgotten))
+            let abandoned = |one: &String| journal.iter().any(|line| is_abandoned(line, one));
+            is_for_gc(&networks, line) || (!owners.is_empty() && owners.iter().all(abandoned))
         };
-        let left = left(&node, &networks, &before, may_be);
-        assert!(left.is_empty(), "seed {seed}, before GC\n{}", reported(&node, &journal, &left));
+        let left = left(&node, &networks, &before, is_allowed);
+        assert!(left.is_empty(), "seed {seed}, before GC\n{}", report(&node, &journal, &left));
     }
     for network in &networks {
         Chain::new(folders[0], network.name, &(network.plugins)(0)).gc(&node, &[]);
     }
     let left = left(&node, &networks, &before, |_| false);
-    assert!(left.is_empty(), "seed {seed}\n{}", reported(&node, &journal, &left));
+    assert!(left.is_empty(), "seed {seed}\n{}", report(&node, &journal, &left));
 }
 
 /// Executes this test on the node.
@@ -67,7 +67,7 @@ fn execute(node: &Node, test: &str, seed: u64, operations: u64) {
         .expect("nsenter");
     let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "seed {seed}\n{printed}");
-    say(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
+    print(&format!("{test}: {} s{}", start.elapsed().as_secs(), summary(&printed)));
 }
 
 /// Whether GC removes an object that has no single owner: all pods of a network share it, or it is the lock of a plugin
@@ -80,23 +80,23 @@ fn is_for_gc(networks: &[&Network], line: &str) -> bool {
 }
 
 /// Whether the line of the journal says that no DEL was sent for a container.
-fn is_forgotten(line: &str, container: &str) -> bool {
-    line.strip_suffix(container).is_some_and(|rest| rest.ends_with(" forgets "))
+fn is_abandoned(line: &str, container: &str) -> bool {
+    line.strip_suffix(container).is_some_and(|rest| rest.ends_with(" abandons "))
 }
 
-/// Not by println: the test runner would keep it to itself.
-fn say(text: &str) {
+/// Not println: the test runner captures it.
+fn print(text: &str) {
     drop(writeln!(std::io::stderr(), "{text}"));
 }
 
-/// How often what was done, with which end.
+/// The number of operations by verb and outcome.
 fn counted(journal: &[String]) -> String {
     let mut counts = BTreeMap::new();
     for line in journal {
         let verb = line.split(' ').nth(1).unwrap_or_default();
-        let end = match line.split_once(": ").map_or("", |(_, said)| said) {
+        let end = match line.split_once(": ").map_or("", |(_, result)| result) {
             "killed" => " killed",
-            said if said.starts_with("status") => " failed",
+            result if result.starts_with("status") => " failed",
             _ => "",
         };
         *counts.entry(format!("{verb}{end}")).or_insert(0) += 1;
@@ -109,13 +109,13 @@ fn summary(printed: &str) -> String {
     printed.lines().filter_map(|line| line.strip_prefix("soak: ")).map(|line| format!(", {line}")).collect()
 }
 
-/// A node with what the networks need. If Go's plugins take part, then with what those leave for ever: chains of
-/// iptables that all pods share.
+/// A node with what the networks need. If Go's plugins take part, the node also has what they never remove: the iptables
+/// chains that all pods share.
 fn prepared(networks: &[&Network], folders: &[&str]) -> Node {
     let node = Node::new();
     node.remove(&node.pod("first"));
     for network in networks {
-        node.sh(network.before);
+        node.sh(network.setup);
     }
     for folder in folders.iter().skip(1) {
         for network in networks {
@@ -129,8 +129,8 @@ fn prepared(networks: &[&Network], folders: &[&str]) -> Node {
     node
 }
 
-/// Everything that could be left behind: what the bench knows of, the node's addresses, and folders of the ledger.
-/// Without what stays of the networks by design.
+/// Everything that could be left behind: the node's leftovers, its addresses, and the directories of the ledger. What
+/// stays of the networks by design is not included.
 fn state(node: &Node, networks: &[&Network]) -> String {
     let mut lines = node.leftovers();
     for link in node.json("ip -j address").as_array().into_iter().flatten() {
@@ -145,18 +145,18 @@ fn state(node: &Node, networks: &[&Network]) -> String {
         }
     }
     lines += &node.sh("find /run/podwire/ledger -mindepth 1 -type d 2>/dev/null || true");
-    let stays = |line: &str| networks.iter().any(|network| network.stays.contains(&line));
-    lines.lines().filter(|line| !stays(line)).map(|line| format!("{line}\n")).collect()
+    let is_permanent = |line: &str| networks.iter().any(|network| network.permanent.contains(&line));
+    lines.lines().filter(|line| !is_permanent(line)).map(|line| format!("{line}\n")).collect()
 }
 
-/// What is there that was not, when the dust has settled; and is not what may be there.
-fn left(node: &Node, networks: &[&Network], before: &str, may_be: impl Fn(&str) -> bool) -> String {
+/// Waits until nothing is left behind except what is allowed. Returns what is left at the timeout.
+fn left(node: &Node, networks: &[&Network], before: &str, is_allowed: impl Fn(&str) -> bool) -> String {
     let start = Instant::now();
     loop {
         let found = differences(before, &state(node, networks));
         let left: String = found
             .lines()
-            .filter(|line| !line.is_empty() && !may_be(line))
+            .filter(|line| !line.is_empty() && !is_allowed(line))
             .map(|line| format!("{line}\n"))
             .collect();
         if left.is_empty() || start.elapsed() > TIMEOUT {
@@ -166,14 +166,14 @@ fn left(node: &Node, networks: &[&Network], before: &str, may_be: impl Fn(&str) 
     }
 }
 
-/// What is left, and what was done to the containers that it is of.
-fn reported(node: &Node, journal: &[String], left: &str) -> String {
+/// The leftovers, with the journals of the containers that own them.
+fn report(node: &Node, journal: &[String], left: &str) -> String {
     let mut all = format!("left behind:\n{left}");
     let mut known = BTreeSet::new();
     for line in left.lines() {
         for container in owners(node, journal, line) {
             if known.len() < 6 && known.insert(container.clone()) {
-                all += &format!("{line}: what concerns {container}\n{}", past(journal, &container));
+                all += &format!("{line}: the journal of {container}\n{}", past(journal, &container));
             }
         }
     }
@@ -188,15 +188,15 @@ fn owners(node: &Node, journal: &[String], line: &str) -> BTreeSet<String> {
         return direct;
     }
     let words: Vec<&str> = line.split(' ').filter(|word| word.len() > 3).collect();
-    let look =
+    let show =
         |word: &&str| format!("ip -d link show '{word}' 2>/dev/null; test -f '{word}' && cat '{word}'; true");
-    let found = containers(&node.sh(&words.iter().map(look).collect::<Vec<_>>().join("\n")));
+    let found = containers(&node.sh(&words.iter().map(show).collect::<Vec<_>>().join("\n")));
     if !found.is_empty() {
         return found;
     }
-    let reported =
+    let mentioned =
         |word: &&str| journal.iter().rev().find(|line| line.split(' ').any(|one| one == *word)).cloned();
-    containers(&words.iter().filter_map(reported).collect::<Vec<_>>().join("\n"))
+    containers(&words.iter().filter_map(mentioned).collect::<Vec<_>>().join("\n"))
 }
 
 fn containers(text: &str) -> BTreeSet<String> {
@@ -210,7 +210,7 @@ fn is_container(word: &str) -> bool {
     word.strip_prefix('w').and_then(|rest| rest.split_once('-')).is_some_and(|(a, b)| number(a) && number(b))
 }
 
-/// On the node: all workers at once.
+/// Runs all workers at once, on the node.
 fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: &[&str]) {
     let operations =
         std::env::var("PODWIRE_SOAK_OPS").map_or(operations, |text| text.parse().expect("a number"));
@@ -221,7 +221,7 @@ fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: 
             scope.spawn(move || {
                 let mut worker = Worker::new(world, seed, id);
                 let steps = operations.div_ceil(WORKERS);
-                // Towards the end no GC hides what a DEL leaves.
+                // In the second part no GC hides what a DEL leaves behind.
                 (0..steps).for_each(|step| worker.step(step < steps / 2));
                 worker.finish();
             });
@@ -230,7 +230,7 @@ fn work(networks: Vec<&'static Network>, seed: u64, operations: usize, folders: 
     let journal = world.journal();
     std::fs::write(JOURNAL, journal.join("\n")).expect("write the journal");
     println!("\nsoak: {}", counted(&journal));
-    if let Some(complaints) = world.complaints() {
-        panic!("{complaints}");
+    if let Some(failures) = world.failures() {
+        panic!("{failures}");
     }
 }

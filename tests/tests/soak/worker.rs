@@ -1,70 +1,70 @@
 //! A worker: a runtime with a few pods that executes random operations.
 
-mod acts;
 mod calls;
+mod operations;
 
 use std::process::Command;
 
 use serde_json::Value;
 
+use crate::add_failure::AddFailure;
 use crate::networks::Network;
 use crate::random::Random;
-use crate::spoil::Spoil;
 use crate::world::World;
 
-/// How many pods a worker has at a time.
+/// The maximal number of pods of a worker.
 const PODS: usize = 4;
-/// How many attachments that are gone it remembers, to delete them again.
+/// The maximal number of deleted attachments that a worker remembers, to send another DEL.
 const REMEMBERED: usize = 8;
-/// Attachments have numbers; each worker has this many for its own.
+/// Attachments have numbers. Each worker has a range of this size.
 const NUMBERS: usize = 1000;
 
-/// Where the plugins of a call come from: a place in [`World::folders`].
+/// The plugins of a call: an index of [`World::folders`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Ours,
     Go,
 }
 
-/// What a worker does.
+/// The operations of a worker.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum Operation {
     Add,
-    AddInVain,
+    FailingAdd,
     AddAndKill,
-    AddAndVanish,
+    AddAndDeleteNetns,
     Del,
     DelAgain,
     DelAndKill,
-    DelAndVanish,
-    Vanish,
+    DelAndDeleteNetns,
+    DeleteNetns,
     Check,
     Gc,
 }
 
-/// How often.
-const ACTS: &[(usize, Act)] = &[
-    (30, Act::Add),
-    (12, Act::AddInVain),
-    (8, Act::AddAndKill),
-    (3, Act::AddAndVanish),
-    (20, Act::Del),
-    (6, Act::DelAgain),
-    (6, Act::DelAndKill),
-    (3, Act::DelAndVanish),
-    (5, Act::Vanish),
-    (8, Act::Check),
-    (2, Act::Gc),
+/// The operations with their weights.
+const OPERATIONS: &[(usize, Operation)] = &[
+    (30, Operation::Add),
+    (12, Operation::FailingAdd),
+    (8, Operation::AddAndKill),
+    (3, Operation::AddAndDeleteNetns),
+    (20, Operation::Del),
+    (6, Operation::DelAgain),
+    (6, Operation::DelAndKill),
+    (3, Operation::DelAndDeleteNetns),
+    (5, Operation::DeleteNetns),
+    (8, Operation::Check),
+    (2, Operation::Gc),
 ];
 
-/// What happens to a chain on its way.
+/// What happens while a chain runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Peace,
+enum Fault {
+    None,
     /// The plugin at this position is killed, and the chain ends there.
     Kill(usize),
-    /// While the plugin at this place works, the pod's namespace is deleted.
-    Vanish(usize),
+    /// The pod's namespace is deleted while the plugin at this position runs.
+    DeleteNetns(usize),
 }
 
 /// A pod on a network, or what is left of it.
@@ -76,20 +76,20 @@ struct Attachment {
     number: usize,
     /// The last result of the chain.
     result: Option<Value>,
-    spoil: Option<Spoil>,
-    /// A plugin of Go's had a part in it. What Go leaves behind, a GC cannot find in every case.
-    gos: bool,
-    /// The ADD succeeded, and nothing has happened to it since.
-    living: bool,
+    failure: Option<AddFailure>,
+    /// A Go plugin took part in it. GC does not find everything that Go plugins leave behind.
+    by_go: bool,
+    /// The ADD succeeded, and neither a DEL nor the deletion of the namespace followed.
+    attached: bool,
 }
 
 #[derive(Debug)]
 struct Pod {
     name: String,
-    /// Its namespace is there.
-    there: bool,
-    /// Interfaces that stay in it until it ends.
-    spent: Vec<&'static str>,
+    /// Its namespace exists.
+    has_netns: bool,
+    /// Names of interfaces that stay in the namespace until it is deleted.
+    blocked_names: Vec<&'static str>,
     attachments: Vec<Attachment>,
 }
 
@@ -100,7 +100,7 @@ pub struct Worker<'w> {
     random: Random,
     id: usize,
     pods: Vec<Pod>,
-    gone: Vec<Attachment>,
+    deleted: Vec<Attachment>,
     numbers: usize,
     names: usize,
 }
@@ -120,31 +120,31 @@ fn ip_netns(verb: &str, name: &str) {
 }
 
 impl<'w> Worker<'w> {
-    /// Number `id` of the workers who share a seed.
+    /// The worker with number `id` of a soak with this seed.
     pub fn new(world: &'w World, seed: u64, id: usize) -> Worker<'w> {
         let random = Random::new(seed, id as u64);
-        Worker { world, random, id, pods: Vec::new(), gone: Vec::new(), numbers: 10, names: 0 }
+        Worker { world, random, id, pods: Vec::new(), deleted: Vec::new(), numbers: 10, names: 0 }
     }
 
-    /// Does one thing; a GC only if it may.
+    /// Executes a random operation. Without `with_gc`, an ADD replaces GC.
     pub fn step(&mut self, with_gc: bool) {
-        match self.random.weighed(ACTS) {
-            Act::Add => self.add(),
-            Act::AddInVain => self.add_in_vain(),
-            Act::AddAndKill => self.add_unhappily(Fate::Kill),
-            Act::AddAndVanish => self.add_unhappily(Fate::Vanish),
-            Act::Del => self.del(),
-            Act::DelAgain => self.del_again(),
-            Act::DelAndKill => self.del_unhappily(Fate::Kill),
-            Act::DelAndVanish => self.del_unhappily(Fate::Vanish),
-            Act::Vanish => self.vanish(),
-            Act::Check => self.check_one(),
-            Act::Gc if with_gc => self.gc(),
-            Act::Gc => self.add(),
+        match self.random.pick_weighted(OPERATIONS) {
+            Operation::Add => self.add(),
+            Operation::FailingAdd => self.add_failing(),
+            Operation::AddAndKill => self.add_with_fault(Fault::Kill),
+            Operation::AddAndDeleteNetns => self.add_with_fault(Fault::DeleteNetns),
+            Operation::Del => self.del(),
+            Operation::DelAgain => self.del_again(),
+            Operation::DelAndKill => self.del_with_fault(Fault::Kill),
+            Operation::DelAndDeleteNetns => self.del_with_fault(Fault::DeleteNetns),
+            Operation::DeleteNetns => self.lose_netns(),
+            Operation::Check => self.check_one(),
+            Operation::Gc if with_gc => self.gc(),
+            Operation::Gc => self.add(),
         }
     }
 
-    /// Looks at every living pod once more, and ends them all: by DEL, or by taking their namespace away.
+    /// Checks all attached pods, and removes all pods: by DEL, or by deleting their namespace.
     pub fn finish(mut self) {
         for pod in 0..self.pods.len() {
             for at in 0..self.pods[pod].attachments.len() {
@@ -152,15 +152,15 @@ impl<'w> Worker<'w> {
             }
         }
         while !self.pods.is_empty() {
-            if self.may_be_forgotten(0) && self.random.chance(30) {
-                self.forget(0);
+            if self.can_be_abandoned(0) && self.random.chance(30) {
+                self.remove_pod(0);
                 continue;
             }
             while !self.pods[0].attachments.is_empty() {
                 let at = self.random.below(self.pods[0].attachments.len());
                 self.delete((0, at));
             }
-            self.forget(0);
+            self.remove_pod(0);
         }
     }
 
@@ -168,12 +168,12 @@ impl<'w> Worker<'w> {
         self.world.networks[attachment.network]
     }
 
-    fn mixed(&self) -> bool {
+    fn has_both_kinds(&self) -> bool {
         self.world.folders.len() > 1
     }
 
-    fn either(&mut self) -> Kind {
-        if self.mixed() && self.random.chance(50) {
+    fn random_kind(&mut self) -> Kind {
+        if self.has_both_kinds() && self.random.chance(50) {
             Kind::Go
         } else {
             Kind::Ours
@@ -191,42 +191,43 @@ impl<'w> Worker<'w> {
         self.names += 1;
         let name = format!("w{}-{}", self.id, self.names);
         ip_netns("add", &name);
-        self.pods.push(Pod { name, there: true, spent: Vec::new(), attachments: Vec::new() });
+        self.pods.push(Pod { name, has_netns: true, blocked_names: Vec::new(), attachments: Vec::new() });
         self.pods.len() - 1
     }
 
-    /// A pod that is there, old or new.
+    /// A pod with a namespace, an existing or a new one.
     fn some_pod(&mut self) -> usize {
-        let there: Vec<usize> = (0..self.pods.len()).filter(|pod| self.pods[*pod].there).collect();
-        if there.is_empty() || (self.pods.len() < PODS && self.random.chance(50)) {
+        let existing: Vec<usize> = (0..self.pods.len()).filter(|pod| self.pods[*pod].has_netns).collect();
+        if existing.is_empty() || (self.pods.len() < PODS && self.random.chance(50)) {
             return self.new_pod();
         }
-        self.random.pick(&there).expect("one is there")
+        self.random.pick(&existing).expect("an existing pod")
     }
 
-    /// Places (pod, attachment) that are as wanted.
-    fn places(&self, wanted: impl Fn(&Pod, &Attachment) -> bool) -> Vec<(usize, usize)> {
+    /// The indexes (pod, attachment) of the attachments that `matches`.
+    fn positions(&self, matches: impl Fn(&Pod, &Attachment) -> bool) -> Vec<(usize, usize)> {
         let of_pod = |(n, pod): (usize, &'_ Pod)| -> Vec<(usize, usize)> {
             let all = pod.attachments.iter().enumerate();
-            all.filter(|(_, one)| wanted(pod, one)).map(|(at, _)| (n, at)).collect()
+            all.filter(|(_, one)| matches(pod, one)).map(|(at, _)| (n, at)).collect()
         };
         self.pods.iter().enumerate().flat_map(of_pod).collect()
     }
 
-    /// An attachment that could be made now in `pod`.
-    fn free_place(&mut self, pod: usize) -> Option<Attachment> {
-        let there = &self.pods[pod].attachments;
-        let has_default = there.iter().any(|one| self.network(one).default_route);
-        let free = |network: usize| {
+    /// An attachment that `pod` does not have yet, on a random network.
+    fn new_attachment(&mut self, pod: usize) -> Option<Attachment> {
+        let existing = &self.pods[pod].attachments;
+        let has_default = existing.iter().any(|one| self.network(one).default_route);
+        let is_possible = |network: usize| {
             let row = self.world.networks[network];
-            let again = there.iter().any(|one| one.network == network);
-            (!again || (row.twice && !self.mixed())) && !(row.default_route && has_default)
+            let is_attached = existing.iter().any(|one| one.network == network);
+            (!is_attached || (row.twice && !self.has_both_kinds())) && !(row.default_route && has_default)
         };
-        let networks: Vec<usize> = (0..self.world.networks.len()).filter(|one| free(*one)).collect();
+        let networks: Vec<usize> = (0..self.world.networks.len()).filter(|one| is_possible(*one)).collect();
         let network = self.random.pick(&networks)?;
         let names = self.world.networks[network].ifnames().iter().copied();
-        let Pod { spent, attachments: there, .. } = &self.pods[pod];
-        let is_free = |name: &&str| !spent.contains(name) && there.iter().all(|one| one.ifname != *name);
+        let Pod { blocked_names, attachments: existing, .. } = &self.pods[pod];
+        let is_free =
+            |name: &&str| !blocked_names.contains(name) && existing.iter().all(|one| one.ifname != *name);
         let names: Vec<&str> = names.filter(is_free).collect();
         let ifname = self.random.pick(&names)?;
         Some(self.attachment(pod, network, ifname))
@@ -241,42 +242,42 @@ impl<'w> Worker<'w> {
             ifname,
             number: self.id * NUMBERS + self.numbers,
             result: None,
-            spoil: None,
-            gos: false,
-            living: false,
+            failure: None,
+            by_go: false,
+            attached: false,
         }
     }
 
-    /// A pod is left to GC, with all that is on it.
-    fn may_be_forgotten(&self, pod: usize) -> bool {
-        self.pods[pod].attachments.iter().all(|one| !one.gos)
+    /// Whether GC alone can clean up all attachments of a pod.
+    fn can_be_abandoned(&self, pod: usize) -> bool {
+        self.pods[pod].attachments.iter().all(|one| !one.by_go)
     }
 
-    /// Takes the namespace away, and never asks again.
-    fn forget(&mut self, pod: usize) {
-        self.end_namespace(pod);
+    /// Removes a pod with its namespace. Its remaining attachments get no DEL.
+    fn remove_pod(&mut self, pod: usize) {
+        self.delete_netns(pod);
         let pod = self.pods.remove(pod);
         if !pod.attachments.is_empty() {
-            self.world.note(format!("{} forgets {}", self.id, pod.name));
+            self.world.note(format!("{} abandons {}", self.id, pod.name));
         }
-        pod.attachments.iter().for_each(|one| self.take_prop(one));
+        pod.attachments.iter().for_each(|one| self.clean_up(one));
     }
 
-    fn end_namespace(&mut self, pod: usize) {
+    fn delete_netns(&mut self, pod: usize) {
         let pod = &mut self.pods[pod];
-        if std::mem::replace(&mut pod.there, false) {
+        if std::mem::replace(&mut pod.has_netns, false) {
             for one in &mut pod.attachments {
-                self.world.dismiss(one.network, &one.container, one.ifname);
-                one.living = false;
+                self.world.remove_valid(one.network, &one.container, one.ifname);
+                one.attached = false;
             }
-            self.world.note(format!("{} ends {}", self.id, pod.name));
+            self.world.note(format!("{} deletes the namespace of {}", self.id, pod.name));
             ip_netns("delete", &pod.name);
         }
     }
 
-    fn take_prop(&self, attachment: &Attachment) {
-        if let Some((_, away)) = self.network(attachment).prop {
-            sh(&away.replace("NUMBER", &attachment.number.to_string()));
+    fn clean_up(&self, attachment: &Attachment) {
+        if let Some((_, cleanup)) = self.network(attachment).fixture {
+            sh(&cleanup.replace("NUMBER", &attachment.number.to_string()));
         }
     }
 }

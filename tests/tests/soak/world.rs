@@ -1,4 +1,4 @@
-//! The shared state of the workers of a soak: valid attachments, addresses, turns, and the journal.
+//! The shared state of the workers of a soak: valid attachments, addresses, locks, and the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, RwLock};
@@ -6,136 +6,136 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::call::{Answer, Call};
+use crate::call::{Call, Output};
 use crate::networks::Network;
 use crate::random::Random;
 
-/// More would only bury the first.
-const COMPLAINTS: usize = 8;
+/// The number of failures that are shown.
+const MAX_FAILURES: usize = 8;
 /// The number of journal lines that are shown for an attachment.
 const PAST: usize = 24;
 
 /// (container, ifname)
 type Name = (String, String);
 
-/// The world.
+/// The shared state.
 #[derive(Debug)]
 pub struct World {
-    /// The networks that can be used.
+    /// The networks whose plugins are installed.
     pub networks: Vec<&'static Network>,
-    /// The folders of plugins: ours, and perhaps Go's.
+    /// The directories of plugins: Podwire's, and in a mixed soak Go's.
     pub folders: Vec<String>,
-    /// Held by those who work on a network.
-    pub turns: Vec<RwLock<()>>,
-    /// Held by those who come to a network: a GC knows everybody who is there.
+    /// For each network: ADD, DEL and CHECK hold it shared, a GC that runs alone holds it exclusively.
+    pub locks: Vec<RwLock<()>>,
+    /// For each network: an ADD holds it shared while it becomes valid, GC holds it exclusively.
     pub gc_locks: Vec<RwLock<()>>,
     valid: Mutex<BTreeMap<usize, BTreeSet<Name>>>,
     addresses: Mutex<BTreeMap<(usize, String), Name>>,
     journal: Mutex<Vec<String>>,
-    complaints: Mutex<Vec<String>>,
-    /// How long a verb of a plugin of ours takes, in microseconds.
+    failures: Mutex<Vec<String>>,
+    /// The mean time of each verb of each plugin of Podwire, in microseconds.
     paces: Mutex<BTreeMap<String, usize>>,
 }
 
 impl World {
-    /// A world in which nothing has happened.
+    /// The state before the first operation.
     pub fn new(networks: Vec<&'static Network>, folders: Vec<String>) -> World {
         World {
-            turns: networks.iter().map(|_| RwLock::new(())).collect(),
+            locks: networks.iter().map(|_| RwLock::new(())).collect(),
             gc_locks: networks.iter().map(|_| RwLock::new(())).collect(),
             networks,
             folders,
             valid: Mutex::default(),
             addresses: Mutex::default(),
             journal: Mutex::default(),
-            complaints: Mutex::default(),
+            failures: Mutex::default(),
             paces: Mutex::default(),
         }
     }
 
-    /// An attachment is about to be made: a GC must leave it alone.
-    pub fn admit(&self, network: usize, container: &str, ifname: &str) {
+    /// Adds an attachment to the valid ones, before its ADD: GC must not remove it.
+    pub fn add_valid(&self, network: usize, container: &str, ifname: &str) {
         let mut valid = self.valid.lock().expect("lock");
         valid.entry(network).or_default().insert((container.into(), ifname.into()));
     }
 
-    /// An attachment is none any more: a GC may take what is left of it.
-    pub fn dismiss(&self, network: usize, container: &str, ifname: &str) {
+    /// Removes an attachment from the valid ones: GC may remove what is left of it.
+    pub fn remove_valid(&self, network: usize, container: &str, ifname: &str) {
         let mut valid = self.valid.lock().expect("lock");
         valid.entry(network).or_default().remove(&(container.into(), ifname.into()));
     }
 
-    /// Everything that is valid in a network.
+    /// The valid attachments of a network.
     pub fn valid(&self, network: usize) -> BTreeSet<Name> {
         self.valid.lock().expect("lock").get(&network).cloned().unwrap_or_default()
     }
 
-    /// Notes that the addresses of a result are this attachment's; complains if another has one.
+    /// Records the addresses of an attachment. It is a failure if another attachment has one of them.
     pub fn claim(&self, network: usize, (container, ifname): (&str, &str), result: &Value) {
         for ip in result["ips"].as_array().into_iter().flatten() {
             let text = ip["address"].as_str().and_then(|text| text.split('/').next()).unwrap_or_default();
             let key = (network, text.to_string());
-            // Every pod has the loopback's own.
+            // Every pod has the loopback addresses.
             if text.starts_with("127.") || text == "::1" {
                 continue;
             }
             let before = self.addresses.lock().expect("lock").insert(key, (container.into(), ifname.into()));
             if let Some((holder, at)) = before {
-                self.complain(
+                self.record_failure(
                     container,
-                    &format!("{text} was given to {container}/{ifname}, and {holder}/{at} has it"),
+                    &format!("{text} was assigned to {container}/{ifname}, but {holder}/{at} has it"),
                 );
-                self.complain(&holder, "the holder");
+                self.record_failure(&holder, "the holder");
             }
         }
     }
 
-    /// The addresses of an attachment may be given to others from now on.
+    /// Removes the addresses of an attachment: others may get them.
     pub fn release(&self, network: usize, container: &str, ifname: &str) {
         let mut addresses = self.addresses.lock().expect("lock");
         addresses.retain(|(one, _), name| *one != network || (name.0 != container || name.1 != ifname));
     }
 
-    /// So may all those of attachments that are not valid.
+    /// Removes the addresses of all attachments that are not valid.
     pub fn release_all_but(&self, network: usize, valid: &BTreeSet<Name>) {
         self.addresses.lock().expect("lock").retain(|(one, _), name| *one != network || valid.contains(name));
     }
 
-    /// Writes down what was done.
+    /// Adds a line to the journal.
     pub fn note(&self, line: String) {
         self.journal.lock().expect("lock").push(line);
     }
 
-    /// Everything that was done.
+    /// All lines of the journal.
     pub fn journal(&self) -> Vec<String> {
         self.journal.lock().expect("lock").clone()
     }
 
-    /// Something is not as it should be.
-    pub fn complain(&self, container: &str, what: &str) {
+    /// Records a failure, with the container's lines of the journal.
+    pub fn record_failure(&self, container: &str, what: &str) {
         let past = past(&self.journal.lock().expect("lock"), container);
-        self.complaints.lock().expect("lock").push(format!("{what}\n{past}"));
+        self.failures.lock().expect("lock").push(format!("{what}\n{past}"));
     }
 
-    /// What is not as it should be, in words.
-    pub fn complaints(&self) -> Option<String> {
-        let all = self.complaints.lock().expect("lock");
-        let reported = all.iter().take(COMPLAINTS).cloned().collect::<Vec<_>>().join("\n");
-        (!all.is_empty()).then(|| format!("{} complaints\n{reported}", all.len()))
+    /// The recorded failures as text, if there are any.
+    pub fn failures(&self) -> Option<String> {
+        let all = self.failures.lock().expect("lock");
+        let shown = all.iter().take(MAX_FAILURES).cloned().collect::<Vec<_>>().join("\n");
+        (!all.is_empty()).then(|| format!("{} failures\n{shown}", all.len()))
     }
 
-    /// Runs a call and learns how long such ones take.
-    pub fn timed(&self, call: &Call<'_>) -> Answer {
+    /// Runs a call and updates the mean time of its verb and plugin.
+    pub fn timed(&self, call: &Call<'_>) -> Output {
         let start = Instant::now();
-        let answer = call.run();
+        let output = call.run();
         let took = start.elapsed().as_micros() as usize;
         let mut paces = self.paces.lock().expect("lock");
         let pace = paces.entry(call.what()).or_insert(took);
         *pace = (*pace * 15 + took) / 16;
-        answer
+        output
     }
 
-    /// A while after which a call of ours may be anywhere.
+    /// A random delay that is shorter than such a call usually takes.
     pub fn moment(&self, call: &Call<'_>, random: &mut Random) -> Duration {
         let pace = self.paces.lock().expect("lock").get(&call.what()).copied().unwrap_or(1000);
         Duration::from_micros(random.below(pace) as u64)

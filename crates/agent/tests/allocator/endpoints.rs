@@ -214,23 +214,24 @@ fn gc_withdraws_endpoints_and_releases_their_addresses() {
     eventually("one is withdrawn", || !is_there(ENDPOINT));
     assert!(is_there(&other));
     // The same without an agent: a stale endpoint is found by its address.
-    let ask = |question: &addresses::Request| {
+    let respond = |request: &addresses::Request| {
         podwire_agent::calico::allocator::direct::respond(
             &cluster.store,
             None,
             "node2",
             &cluster.state("node2"),
-            question,
+            request,
         )
     };
     let key = ENDPOINT.replace("node1", "node2");
-    let given = ask(&addresses::Request::Assign { owner: owner("c3"), addresses: v4(), timeout_ms: 0 });
+    let given = respond(&addresses::Request::Assign { owner: owner("c3"), addresses: v4(), timeout_ms: 0 });
     assert!(matches!(given, Response::Assigned { .. }), "{given:?}");
-    let published = ask(&addresses::Request::Publish { endpoint: Box::new(endpoint("c3", "10.244.0.3")) });
+    let published =
+        respond(&addresses::Request::Publish { endpoint: Box::new(endpoint("c3", "10.244.0.3")) });
     assert_eq!(published, Response::Done);
     assert!(is_there(&key));
     assert_eq!(
-        ask(&addresses::Request::Collect { network: "net".into(), valid: valid.to_vec() }),
+        respond(&addresses::Request::Collect { network: "net".into(), valid: valid.to_vec() }),
         Response::Done
     );
     assert!(!is_there(&key) && !cluster.held().iter().any(|(handle, _)| handle == "net.c3"));
@@ -264,20 +265,20 @@ impl Cluster {
 
 #[test]
 fn a_secondary_network_joins_and_leaves_an_endpoint() {
-    let cluster = Cluster::new("endpoint-guest", pool());
+    let cluster = Cluster::new("endpoint-secondary", pool());
     let agent = cluster.agent("node1");
-    let guest = || container("other");
-    assert_eq!(agent.join(&guest()).unwrap(), None);
+    let secondary = || container("other");
+    assert_eq!(agent.join(&secondary()).unwrap(), None);
     agent.publish(&container("net")).unwrap();
-    let joined = agent.join(&guest()).unwrap().unwrap();
+    let joined = agent.join(&secondary()).unwrap().unwrap();
     assert_eq!(joined.addresses, container("net").addresses);
     let both = Some(r#"["net","other"]"#.to_owned());
     eventually("both are published", || cluster.profiles() == both);
     assert!(cluster.has_profile("net") && cluster.has_profile("other"));
     let alone = || cluster.profiles() == Some(r#"["net"]"#.into());
-    agent.withdraw(&guest()).unwrap();
+    agent.withdraw(&secondary()).unwrap();
     eventually("one is left", alone);
-    agent.join(&guest()).unwrap();
+    agent.join(&secondary()).unwrap();
     eventually("both are published again", || cluster.profiles() == both);
     agent.collect("other", &[]).unwrap();
     eventually("the stale one is gone", alone);
@@ -286,25 +287,25 @@ fn a_secondary_network_joins_and_leaves_an_endpoint() {
     agent.publish(&endpoint("c9", "10.244.0.9")).unwrap();
     eventually("the later one is published", || cluster.published() == expected("c9", "10.244.0.9"));
     assert!(alone());
-    agent.join(&guest()).unwrap();
+    agent.join(&secondary()).unwrap();
     agent.withdraw(&container("net")).unwrap();
     eventually("the primary network withdraws the endpoint", || cluster.profiles().is_none());
 }
 
 #[test]
 fn a_secondary_network_that_left_without_an_agent_is_removed() {
-    let cluster = Cluster::new("endpoint-guest-note", pool());
+    let cluster = Cluster::new("endpoint-secondary-pending", pool());
     let state = cluster.state("node1");
     let dir = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
     std::fs::create_dir_all(&dir).unwrap();
-    let host = podwire_agent_ipc::pods::Endpoint {
+    let primary = podwire_agent_ipc::pods::Endpoint {
         profiles: vec!["net".into(), "other".into()],
         boot_id: pending::boot_id().unwrap(),
         ..container("net")
     };
-    pending::write(&dir, &pending::file_name(&host.owner), &host).unwrap();
-    let guest = container("other");
-    podwire_agent_ipc::pods::withdraw(&state, &guest).unwrap();
+    pending::write(&dir, &pending::file_name(&primary.owner), &primary).unwrap();
+    let secondary = container("other");
+    podwire_agent_ipc::pods::withdraw(&state, &secondary).unwrap();
     let agent = cluster.agent("node1");
     let is_alone = || cluster.profiles().as_deref() == Some(r#"["net"]"#);
     eventually("the pending withdrawal is done", || is_alone() && agent.status().unsynced == 0);
@@ -318,53 +319,57 @@ fn a_secondary_network_that_left_without_an_agent_is_removed() {
 
 #[test]
 fn a_secondary_network_joins_without_an_agent() {
-    let cluster = Cluster::new("endpoint-guest-direct", pool());
-    let ask = |question: &addresses::Request| {
+    let cluster = Cluster::new("endpoint-secondary-direct", pool());
+    let respond = |request: &addresses::Request| {
         podwire_agent::calico::allocator::direct::respond(
             &cluster.store,
             None,
             "node1",
             &cluster.state("node1"),
-            question,
+            request,
         )
     };
-    let join = || ask(&addresses::Request::Join { endpoint: Box::new(container("other")) });
+    let join = || respond(&addresses::Request::Join { endpoint: Box::new(container("other")) });
     assert_eq!(join(), Response::Joined { endpoint: None });
-    ask(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
+    respond(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
     let Response::Joined { endpoint: Some(joined) } = join() else { panic!("nothing to join") };
     assert_eq!((&joined.addresses[..], &*joined.interface), (&container("net").addresses[..], "cali0"));
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));
     // The primary network does not join.
-    let again = ask(&addresses::Request::Join { endpoint: Box::new(container("net")) });
+    let again = respond(&addresses::Request::Join { endpoint: Box::new(container("net")) });
     assert_eq!(again, Response::Joined { endpoint: None });
     // A repeated ADD has joined already.
     let Response::Joined { endpoint: Some(again) } = join() else { panic!("nothing to join") };
     assert_eq!((again.profiles.len(), &again.addresses), (2, &joined.addresses));
-    let guest = container("other");
+    let secondary = container("other");
     // A repeated withdrawal, or one of a network that never joined, changes nothing.
-    for gone in [guest.clone(), guest, container("stranger")] {
-        assert_eq!(ask(&addresses::Request::Withdraw { endpoint: Box::new(gone) }), Response::Done);
+    for gone in [secondary.clone(), secondary, container("stranger")] {
+        assert_eq!(respond(&addresses::Request::Withdraw { endpoint: Box::new(gone) }), Response::Done);
         assert_eq!(cluster.profiles().as_deref(), Some(r#"["net"]"#));
     }
-    assert_eq!(ask(&addresses::Request::Withdraw { endpoint: Box::new(container("net")) }), Response::Done);
+    assert_eq!(
+        respond(&addresses::Request::Withdraw { endpoint: Box::new(container("net")) }),
+        Response::Done
+    );
     assert_eq!(cluster.profiles(), None);
 }
 
 #[test]
 fn a_join_without_an_agent_survives_its_restart() {
-    let cluster = Cluster::new("endpoint-guest-away", pool());
+    let cluster = Cluster::new("endpoint-secondary-restart", pool());
     let state = cluster.state("node1");
     let dir = pending::leases_dir(&podwire_agent_ipc::pods::endpoints_dir(&state));
     std::fs::create_dir_all(&dir).unwrap();
-    let host = podwire_agent_ipc::pods::Endpoint { boot_id: pending::boot_id().unwrap(), ..container("net") };
-    pending::write(&dir, &pending::file_name(&host.owner), &host).unwrap();
-    let ask = |question: &addresses::Request| {
-        podwire_agent::calico::allocator::direct::respond(&cluster.store, None, "node1", &state, question)
+    let primary =
+        podwire_agent_ipc::pods::Endpoint { boot_id: pending::boot_id().unwrap(), ..container("net") };
+    pending::write(&dir, &pending::file_name(&primary.owner), &primary).unwrap();
+    let respond = |request: &addresses::Request| {
+        podwire_agent::calico::allocator::direct::respond(&cluster.store, None, "node1", &state, request)
     };
-    ask(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
-    ask(&addresses::Request::Join { endpoint: Box::new(container("other")) });
-    ask(&addresses::Request::Join { endpoint: Box::new(container("third")) });
-    ask(&addresses::Request::Withdraw { endpoint: Box::new(container("third")) });
+    respond(&addresses::Request::Publish { endpoint: Box::new(container("net")) });
+    respond(&addresses::Request::Join { endpoint: Box::new(container("other")) });
+    respond(&addresses::Request::Join { endpoint: Box::new(container("third")) });
+    respond(&addresses::Request::Withdraw { endpoint: Box::new(container("third")) });
     let agent = cluster.agent("node1");
     eventually("everything is synced", || agent.status().unsynced == 0);
     assert_eq!(cluster.profiles().as_deref(), Some(r#"["net","other"]"#));

@@ -116,7 +116,7 @@ fn addresses_of_another_primary_network_are_ignored() {
 }
 
 #[test]
-fn a_second_interface_of_a_living_container_is_not_leaked() {
+fn a_second_interface_of_a_running_container_is_not_leaked() {
     let mut cluster = Cluster::new(&["n1"]);
     let first = cluster.assign("n1", "net.c1", "web");
     cluster.assign("n1", "storage.c1", "web");

@@ -10,7 +10,7 @@ use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Error, Rules};
 
 use crate::invariants;
-use crate::stepwise::{Answer, Counted, Operation, Shelves, Stepwise, Whole};
+use crate::stepwise::{Answer, Counted, Operation, Stepwise, StoreState, Whole};
 
 /// The addresses that a node's pods use, with their handles, as its program records them.
 #[derive(Clone, Debug, Default)]
@@ -70,20 +70,20 @@ impl<T: Hash + Eq> Numbers<T> {
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Node {
     log: Option<Number>,
-    is_dead: bool,
+    is_killed: bool,
     is_done: bool,
     has_just_written: bool,
 }
 
 impl Node {
     fn can_go_on(&self) -> bool {
-        !self.is_dead && !self.is_done
+        !self.is_killed && !self.is_done
     }
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct World {
-    shelves: Number,
+    state: Number,
     nodes: Vec<Node>,
     /// The node of the last operation.
     running: Option<usize>,
@@ -101,7 +101,7 @@ struct Plan {
 
 struct Explorer<'a> {
     scenario: &'a Scenario,
-    shelves: Numbers<Shelves>,
+    states: Numbers<StoreState>,
     /// A log is another log with one more response.
     logs: Numbers<(Option<Number>, Answer)>,
     plans: HashMap<(usize, Option<Number>), Rc<Plan>>,
@@ -122,18 +122,18 @@ pub fn allocator<'a>(store: &'a dyn Store, clock: impl Fn() -> Timestamp + 'a) -
 impl Scenario {
     /// Examines every world. Returns their number.
     pub fn explore(&self, counted: Counted) -> usize {
-        let whole = Whole(Shelves::new(counted).into());
+        let whole = Whole(StoreState::new(counted).into());
         for (key, value) in self.left_behind {
             whole.create(key, value.as_bytes()).expect("preparations");
         }
         let now = || BEGINNING;
         (self.before)(&allocator(&whole, now), &self.rules, &mut Diary::default()).expect("preparations");
         let mut explorer =
-            Explorer { scenario: self, shelves: Numbers::new(), logs: Numbers::new(), plans: HashMap::new() };
-        let node = Node { log: None, is_dead: false, is_done: false, has_just_written: false };
-        let shelves = explorer.shelves.of(whole.0.into_inner());
+            Explorer { scenario: self, states: Numbers::new(), logs: Numbers::new(), plans: HashMap::new() };
+        let node = Node { log: None, is_killed: false, is_done: false, has_just_written: false };
+        let state = explorer.states.of(whole.0.into_inner());
         explorer.explore(World {
-            shelves,
+            state,
             nodes: vec![node; self.nodes.len()],
             running: None,
             interruptions: self.interruptions,
@@ -151,12 +151,12 @@ impl Explorer<'_> {
             let plans: Vec<Rc<Plan>> =
                 (0..world.nodes.len()).map(|node| self.plan(node, world.nodes[node].log)).collect();
             let holds: Vec<_> = plans.iter().flat_map(|plan| plan.diary.holds.clone()).collect();
-            if looked_at.insert((world.shelves, holds.clone())) {
-                invariants::hold(self.scenario, &self.shelves.things[world.shelves], &holds);
+            if looked_at.insert((world.state, holds.clone())) {
+                invariants::hold(self.scenario, &self.states.things[world.state], &holds);
             }
             let next = self.next_worlds(&world, &plans);
-            if next.is_empty() && ends.insert(world.shelves) {
-                invariants::nothing_is_lost(self.scenario, &self.shelves.things[world.shelves]);
+            if next.is_empty() && ends.insert(world.state) {
+                invariants::nothing_is_lost(self.scenario, &self.states.things[world.state]);
             }
             open.extend(next.into_iter().filter(|world| seen.insert(world.clone())));
         }
@@ -188,7 +188,7 @@ impl Explorer<'_> {
             }
             // Dying after a read is the same as dying before it.
             if world.deaths > 0 && node.has_just_written {
-                world.nodes[number].is_dead = true;
+                world.nodes[number].is_killed = true;
                 world.deaths -= 1;
                 next.push(world);
             }
@@ -198,12 +198,12 @@ impl Explorer<'_> {
 
     /// One node does one more operation.
     fn step(&mut self, world: &World, number: usize, operation: &Operation, is_lost: bool) -> World {
-        let mut shelves = (*self.shelves.things[world.shelves]).clone();
-        let answer = shelves.apply(operation);
+        let mut state = (*self.states.things[world.state]).clone();
+        let answer = state.apply(operation);
         let answer = if is_lost { operation.unanswered("answer lost") } else { answer };
         let mut next = world.clone();
         if operation.is_write() {
-            next.shelves = self.shelves.of(shelves);
+            next.state = self.states.of(state);
         }
         let node = &mut next.nodes[number];
         node.log = Some(self.logs.of((node.log, answer)));

@@ -7,11 +7,11 @@ use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{AffinityOwner, Block, State};
 
 use crate::explorer::{allocator, Scenario};
-use crate::stepwise::{Shelves, Whole};
+use crate::stepwise::{StoreState, Whole};
 
 /// `holds` are the addresses that pods use.
-pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
-    let whole = Whole(shelves.clone().into());
+pub fn hold(scenario: &Scenario, state: &StoreState, holds: &[(IpAddr, &str)]) {
+    let whole = Whole(state.clone().into());
     let now = || Timestamp::from_unix_nanos(1_787_405_700_000_000_000);
     let allocator = allocator(&whole, now);
     let name = scenario.name;
@@ -49,10 +49,10 @@ pub fn hold(scenario: &Scenario, shelves: &Shelves, holds: &[(IpAddr, &str)]) {
     }
 }
 
-/// Releases the handles of dead nodes as DEL does, and as a sweep does. Nothing may be left.
-pub fn nothing_is_lost(scenario: &Scenario, shelves: &Shelves) {
+/// Releases all handles, once as DEL does and once as a sweep does. Nothing may be left.
+pub fn nothing_is_lost(scenario: &Scenario, state: &StoreState) {
     let (name, rules) = (scenario.name, &scenario.rules);
-    let whole = &Whole(shelves.clone().into());
+    let whole = &Whole(state.clone().into());
     let later = || Timestamp::from_unix_nanos(1_787_409_200_000_000_000);
     let much_later = || Timestamp::from_unix_nanos(1_787_412_800_000_000_000);
     let clean = |how: &str| {
@@ -68,7 +68,7 @@ pub fn nothing_is_lost(scenario: &Scenario, shelves: &Shelves) {
         allocator(whole, later).release_handle(rules, handle).expect(name);
     }
     clean("release by handle");
-    *whole.0.borrow_mut() = shelves.clone();
+    *whole.0.borrow_mut() = state.clone();
     let swept = allocator(whole, later).sweep(rules, |_| false).expect(name);
     assert!(swept.errors.is_empty(), "{name}: {:?}", swept.errors);
     clean("a sweep");

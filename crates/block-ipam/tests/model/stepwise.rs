@@ -11,7 +11,7 @@ use podwire_block_ipam::store::{Entry, Revision, Store, StoreError};
 /// deletion. Revisions of different keys are independent, so that worlds that differ only in the order of writes to
 /// different keys are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shelves(BTreeMap<Rc<str>, Slot>, Counted);
+pub struct StoreState(BTreeMap<Rc<str>, Slot>, Counted);
 
 /// Which writes change the revision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -73,9 +73,9 @@ impl Operation {
     }
 }
 
-impl Shelves {
-    pub fn new(counted: Counted) -> Shelves {
-        Shelves(BTreeMap::new(), counted)
+impl StoreState {
+    pub fn new(counted: Counted) -> StoreState {
+        StoreState(BTreeMap::new(), counted)
     }
 
     pub fn entries(&self, prefix: &str) -> Vec<Entry> {
@@ -168,7 +168,7 @@ impl Oracle for Stepwise {
 }
 
 /// The shared state as an ordinary store, to examine a world and to clean up at its end.
-pub struct Whole(pub RefCell<Shelves>);
+pub struct Whole(pub RefCell<StoreState>);
 
 impl Oracle for Whole {
     fn ask(&self, operation: Operation) -> Answer {

@@ -62,10 +62,10 @@ fn imports_of_containerd_count_as_they_do_in_its_version() {
 }
 
 #[test]
-fn how_many_networks_containerd_reads_is_known() {
+fn the_number_of_networks_that_containerd_reads_is_in_the_layout() {
     let scratch = Scratch::new();
-    let read = |most: u32| {
-        scratch.write("/etc/containerd/config.toml", &format!("[plugins.cri.cni]\nmax_conf_num = {most}"));
+    let read = |max: u32| {
+        scratch.write("/etc/containerd/config.toml", &format!("[plugins.cri.cni]\nmax_conf_num = {max}"));
         Runtime::Containerd.layout(&scratch.root()).unwrap().unwrap().selection
     };
     assert_eq!(read(1), Selection::First(1));
@@ -74,7 +74,7 @@ fn how_many_networks_containerd_reads_is_known() {
 }
 
 #[test]
-fn a_containerd_that_kubelet_cannot_use_is_told() {
+fn a_containerd_that_kubelet_cannot_use_is_reported() {
     let scratch = Scratch::new();
     scratch.write("/etc/containerd/config.toml", "disabled_plugins = ['cri']");
     let layout = Runtime::Containerd.layout(&scratch.root()).unwrap().unwrap();
@@ -82,7 +82,7 @@ fn a_containerd_that_kubelet_cannot_use_is_told() {
 }
 
 #[test]
-fn a_config_that_makes_no_sense_is_an_error_that_names_it() {
+fn an_invalid_config_is_an_error_with_its_path() {
     let scratch = Scratch::new();
     scratch.write("/etc/containerd/config.toml", "version = ");
     let error = Runtime::Containerd.layout(&scratch.root()).unwrap_err().to_string();

@@ -170,7 +170,7 @@ async fn racing_nodes_never_share_a_subnet_of_either_family() {
 }
 
 #[tokio::test]
-async fn a_dead_endpoint_is_skipped() {
+async fn an_unreachable_endpoint_is_skipped() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
     let endpoints = vec!["http://127.0.0.1:1".into(), server.url()];
@@ -178,8 +178,8 @@ async fn a_dead_endpoint_is_skipped() {
     for _ in 0..5 {
         source.network().await.unwrap();
     }
-    let dead = vec!["http://127.0.0.1:1".into(), "http://127.0.0.1:2".into()];
-    let source = Etcd::new(EtcdOptions { endpoints: dead, ..EtcdOptions::default() }).unwrap();
+    let endpoints = vec!["http://127.0.0.1:1".into(), "http://127.0.0.1:2".into()];
+    let source = Etcd::new(EtcdOptions { endpoints, ..EtcdOptions::default() }).unwrap();
     let error = source.network().await.unwrap_err().to_string();
     assert!(
         error.starts_with("etcd http://127.0.0.1:1,http://127.0.0.1:2: connect: http://127.0.0.1:1: "),

@@ -59,6 +59,6 @@ async fn mutual_tls_and_a_password() {
     assert!(error.contains("missing.pem") && error.contains("No such file"), "{error}");
     let error = failure(EtcdOptions { cert_file: None, key_file: None, ..good.clone() }).await;
     assert!(error.starts_with(&format!("etcd {}: connect: ", server.url())), "{error}");
-    let half = Etcd::new(EtcdOptions { key_file: None, ..good });
-    assert!(half.unwrap_err().to_string().contains("a certificate needs its key"));
+    let without_key = Etcd::new(EtcdOptions { key_file: None, ..good });
+    assert!(without_key.unwrap_err().to_string().contains("a certificate needs its key"));
 }

@@ -112,7 +112,7 @@ async fn after_an_outage_the_watch_continues_at_the_last_revision() {
 }
 
 #[tokio::test]
-async fn a_dead_server_is_reported_and_the_known_nodes_are_kept() {
+async fn a_stopped_server_is_reported_and_the_known_nodes_are_kept() {
     let mut server = EtcdServer::start();
     server.put(&key("10.5.1.0-24"), &peer(1)).await;
     let mut watch = source(&server).watch();

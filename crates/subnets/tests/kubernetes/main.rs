@@ -278,8 +278,8 @@ async fn a_node_waits_for_its_pod_cidr_and_writes_flannels_annotations() {
     agent.source.acquire(&registration()).await.unwrap();
     assert_eq!(server.annotation("own", &format!("{PREFIX}/public-ip")).as_deref(), Some("203.0.113.5"));
     server.set_internal_ip("own", "192.0.2.7");
-    let (wished, internal) = agent.source.own_addresses().await.unwrap();
-    assert_eq!(wished, Underlay { v4: Some([198, 51, 100, 1].into()), v6: None });
+    let (requested, internal) = agent.source.own_addresses().await.unwrap();
+    assert_eq!(requested, Underlay { v4: Some([198, 51, 100, 1].into()), v6: None });
     assert_eq!(internal, [std::net::IpAddr::from([192, 0, 2, 7])]);
 }
 

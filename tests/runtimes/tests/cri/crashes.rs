@@ -1,7 +1,7 @@
 //! containerd is killed while it starts a pod.
 //!
-//! The moments are defined: a plugin, or runc, stops at a gate, before or after its work, until the test has killed
-//! containerd. Then it continues alone, as it would on a node, or is killed too.
+//! The moments are defined: a plugin or runc stops at a gate, before or after its work, until the test has killed
+//! containerd. Then it continues without containerd, as on a node, or is killed too.
 
 use std::thread;
 
@@ -11,9 +11,9 @@ use podwire_tests::{differences, podwire};
 use crate::network::{packets_pass, serve};
 use crate::{assert_nothing_left, remove_all, scene, EGRESS, INGRESS};
 
-/// From the first plugin to the last, and beyond: when runc is called, the network is complete and recorded. With each,
-/// whether the pod has its veth pair even if the one at the gate dies there: killed may be bridge itself, or who called
-/// bridge's IPAM plugin.
+/// The moments, and whether the pod has its veth pair then even if the program at the gate is killed. (Killing
+/// host-local ends bridge, its caller, before it creates the pair.) When runc is called, the network is complete and
+/// recorded.
 const MOMENTS: &[(Gate, bool)] = &[
     (Gate::before("bridge"), false),
     (Gate::after("host-local"), false),
@@ -24,18 +24,18 @@ const MOMENTS: &[(Gate, bool)] = &[
     (Gate::after("runc"), true),
 ];
 
-/// Who removes what is left.
+/// The program that removes leftovers first.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Sweeper {
-    /// The next containerd, as far as it remembers; then our audit.
+enum Cleanup {
+    /// The restarted containerd removes the pods that it recorded; then `podwire cni audit` runs.
     Containerd,
-    /// Our audit, before containerd is back; then containerd must cope.
+    /// `podwire cni audit` runs while containerd is down; then containerd must handle the missing networks.
     Audit,
 }
 
-/// Removes the networks of pods that do not run: their namespaces, by which the audit recognises running pods, and then
-/// what the audit finds, which is returned. The audit skips files younger than a minute, whose records may still be
-/// written, so the files get an older time.
+/// Removes the namespaces of the pods, by which the audit recognises running pods, and then what the audit finds.
+/// Returns what the audit printed. The audit skips files younger than a minute, because an ADD may still be running, so
+/// the files get an older time.
 fn audit(containerd: &Containerd) -> String {
     containerd.sh("find /var/lib/cni -type f -exec touch -d '2 minutes ago' {} +");
     containerd.sh("for one in $(ls /run/netns | grep ^cni-); do ip netns delete $one; done");
@@ -47,38 +47,38 @@ fn audit(containerd: &Containerd) -> String {
 fn crash(containerd: &mut Containerd, gate: Gate, then: Then) -> String {
     gate.put_up(containerd);
     let mut cri = containerd.cri();
-    let spec = PodSpec::named("half").port(8080, 80).annotation(INGRESS, "1M").annotation(EGRESS, "1M");
+    let spec = PodSpec::named("partial").port(8080, 80).annotation(INGRESS, "1M").annotation(EGRESS, "1M");
     let running = thread::spawn(move || cri.try_run(&spec));
     containerd.kill_at(gate, then);
-    running.join().expect("the call").expect_err("containerd is dead");
+    running.join().expect("the call").expect_err("containerd was killed");
     gate.take_away(containerd);
     containerd.traces()
 }
 
-fn half_a_pod_is_swept_by(sweeper: Sweeper) {
+fn remove_leftovers_of_each_moment(cleanup: Cleanup) {
     let (mut containerd, outside) = scene(Plugins::Ours);
     let before = containerd.traces();
-    for (gate, has_wire) in MOMENTS {
-        for then in [Then::GoesOn, Then::Dies] {
+    for (gate, has_veth_pair) in MOMENTS {
+        for then in [Then::Continues, Then::IsKilled] {
             let case = format!("{gate:?}, {then:?}");
             let left = differences(&before, &crash(&mut containerd, *gate, then));
-            assert!(left.contains("namespace cni-"), "{case}: a crash that leaves nothing: {left}");
-            let wired = left.contains("link veth");
-            assert_eq!(wired, *has_wire || then == Then::GoesOn, "{case}: {left}");
-            if sweeper == Sweeper::Audit {
-                let said = audit(&containerd);
-                assert!(!wired || said.contains("pods/"), "{case}: the audit says {said}");
+            assert!(left.contains("namespace cni-"), "{case}: the crash left no namespace: {left}");
+            let veth_left = left.contains("link veth");
+            assert_eq!(veth_left, *has_veth_pair || then == Then::Continues, "{case}: {left}");
+            if cleanup == Cleanup::Audit {
+                let printed = audit(&containerd);
+                assert!(!veth_left || printed.contains("pods/"), "{case}: the audit printed {printed}");
                 assert_nothing_left(&containerd, &before);
             }
             containerd.restart();
             remove_all(&mut containerd.cri());
-            if sweeper == Sweeper::Containerd {
+            if cleanup == Cleanup::Containerd {
                 audit(&containerd);
             }
             assert_nothing_left(&containerd, &before);
         }
     }
-    // The node is as good as new: the same host port again.
+    // The same host port can be used again.
     let mut cri = containerd.cri();
     let web = serve(&mut cri, &PodSpec::named("web").port(8080, 80));
     let other = serve(&mut cri, &PodSpec::named("other"));
@@ -87,10 +87,10 @@ fn half_a_pod_is_swept_by(sweeper: Sweeper) {
 
 #[test]
 fn containerd_and_audit_remove_leftovers_of_a_crashed_containerd() {
-    half_a_pod_is_swept_by(Sweeper::Containerd);
+    remove_leftovers_of_each_moment(Cleanup::Containerd);
 }
 
 #[test]
 fn audit_alone_removes_leftovers_of_a_crashed_containerd() {
-    half_a_pod_is_swept_by(Sweeper::Audit);
+    remove_leftovers_of_each_moment(Cleanup::Audit);
 }

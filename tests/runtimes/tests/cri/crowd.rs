@@ -35,7 +35,7 @@ fn crowd(plugins: Plugins) {
     let pings =
         addresses.iter().map(|address| format!("ping -q -c 1 -W 10 {address} >/dev/null || echo {address}"));
     assert_eq!(containerd.sh(&pings.collect::<Vec<_>>().join("\n")), "", "addresses that do not answer");
-    // The port leads to a listener in the last pod, and to no other.
+    // The port maps to a listener in the last pod only.
     let last = crate::by_netns(&pods[usize::from(PODS) - 1]);
     let _listener = containerd.listen(Some(&last), "tcp/80");
     let port = format!("tcp/{}", 20_000 + PODS - 1);

@@ -11,8 +11,8 @@ mod swap;
 use podwire_runtime_tests::{Containerd, Cri, Plugins, PodSpec, Sandbox, Stage};
 use podwire_tests::{differences, Pod};
 
-/// A stage with a world outside, and containerd on it. One pod has come and gone: what waits for the next one by
-/// design (the bridge, its address) is there.
+/// A stage with a machine outside and containerd. One pod was started and removed, so that what stays by design (the
+/// bridge, its address) exists.
 fn scene(plugins: Plugins) -> (Containerd, Pod) {
     let stage = Stage::new(plugins);
     let outside = stage.outside();
@@ -24,12 +24,11 @@ fn scene(plugins: Plugins) -> (Containerd, Pod) {
     (containerd, outside)
 }
 
-/// Kubernetes' annotations for what a pod receives and sends, bits a second.
+/// Kubernetes' annotations for the bandwidth of a pod, in bits per second.
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 
-/// Panics if anything but `before` is on the stage. No process waits for the end of deleted links, so that
-/// end is waited for here.
+/// Panics if the stage differs from `before`. The kernel deletes links in the background, so this waits.
 #[track_caller]
 fn assert_nothing_left(containerd: &Containerd, before: &str) {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -43,13 +42,13 @@ fn assert_nothing_left(containerd: &Containerd, before: &str) {
     }
 }
 
-/// A name by which the stage can be asked to ping and to listen in a pod.
+/// The pod's network namespace, with a name for the stage's functions (ping, listen).
 fn by_netns(sandbox: &Sandbox) -> Pod {
     let name = sandbox.netns.rsplit('/').next().unwrap_or_default();
     Pod { name: name.into(), netns: sandbox.netns.clone() }
 }
 
-/// Stops and removes every pod that containerd knows.
+/// Stops and removes all pods of containerd.
 fn remove_all(cri: &mut Cri) {
     for id in cri.list() {
         cri.remove(&id);

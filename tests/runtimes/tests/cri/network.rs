@@ -8,7 +8,7 @@ use crate::{assert_nothing_left, by_netns, scene, EGRESS, INGRESS};
 /// A container that serves a page with its pod's name, and runs an additional script.
 const SERVE: &str = "hostname > /www/index.html && exec httpd -f -p 80 -h /www";
 
-/// The burst that containerd asks for, whatever the limit is: u32::MAX bits. Only what comes after it is held up.
+/// The burst that containerd requests for every limit: u32::MAX bits. Only data after the burst is limited.
 const BURST: u64 = u32::MAX as u64 / 8;
 
 /// A pod with a container that serves a page.
@@ -29,14 +29,14 @@ pub fn serve(cri: &mut Cri, spec: &PodSpec) -> Server {
 /// The page at this address, requested from a network namespace.
 pub fn page(containerd: &Containerd, at: &Pod, address: &str) -> String {
     let fetch = format!("nsenter --net={} timeout 10 busybox wget -qO- http://{address}/", at.netns);
-    // The server may be about to open its port.
+    // The server may not have opened its port yet.
     containerd
         .sh(&format!("for try in $(seq 150); do {fetch} && exit; sleep 0.2; done; exit 1"))
         .trim()
         .into()
 }
 
-/// Two pods talk to each other, are reached from outside and reach it, over both families.
+/// Checks that two pods reach each other and the machine outside, and that it reaches them, over both families.
 pub fn packets_pass(containerd: &Containerd, outside: &Pod, [web, other]: [&Server; 2]) {
     let mut cri = containerd.cri();
     assert_eq!(web.pod.addresses.len(), 2, "IPv4 and IPv6: {:?}", web.pod.addresses);
@@ -45,13 +45,13 @@ pub fn packets_pass(containerd: &Containerd, outside: &Pod, [web, other]: [&Serv
             cri.sh(&from.container, &format!("ping -c 1 -W 10 {address}"));
         }
     }
-    // A host port, from outside and from a pod behind the same bridge.
+    // A host port, from outside and from a pod on the same bridge.
     for address in [containerd.address().to_owned(), format!("[{}]", containerd.address6())] {
         let port = format!("{address}:8080");
         assert_eq!(page(containerd, outside, &port), "web", "from outside, {port}");
         assert_eq!(page(containerd, &by_netns(&other.pod), &port), "web", "from a pod, {port}");
     }
-    // The world sees the node's address.
+    // The machine outside sees the node's address.
     let _listener = containerd.listen(Some(outside), "tcp/99");
     for (world, node) in [("192.0.2.2", containerd.address()), ("2001:db8:2::2", containerd.address6())] {
         let seen = cri.sh(&web.container, &format!("nc {world} 99 </dev/null"));
@@ -97,7 +97,7 @@ fn limits_are_kept(plugins: Plugins) {
     for (rate, from, to, address) in
         [(40_000_000, &other, &pod, &*limited.addresses[0]), (16_000_000, &pod, &outside, "192.0.2.2")]
     {
-        // Once, the machine may have had no time for who sends, or who receives.
+        // On a busy machine the sender or the receiver may have had too little CPU time in the first measurement.
         let mut flows = Vec::new();
         let is_kept = (0..5).any(|_| {
             let flow = containerd.flow_beyond(Limit { rate, burst: BURST }, from, to, address);
@@ -107,7 +107,7 @@ fn limits_are_kept(plugins: Plugins) {
         });
         assert!(is_kept, "of {rate} bits a second, or the burst is held up: {flows:?}");
     }
-    // Who has no limit is not held up by the others.
+    // A pod without a limit is not slowed down.
     let free_flow = containerd.flow(&other, &outside, "192.0.2.2");
     assert!(free_flow.share_of(40_000_000) > 2.0, "{free_flow:?}");
     for id in [limited.id, free.id] {

@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use crate::assert_nothing_left;
 use crate::network::{packets_pass, serve};
 
-/// The guide's network as 1.1.0, with room for two pods.
+/// The guide's network with version 1.1.0 and only two addresses for pods.
 fn small_network() -> String {
     let mut small: Value = serde_json::from_str(&network()).expect("JSON");
     small["cniVersion"] = json!("1.1.0");

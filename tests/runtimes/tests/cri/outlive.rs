@@ -6,7 +6,7 @@ use crate::network::{packets_pass, serve};
 use crate::{assert_nothing_left, by_netns, scene};
 
 #[test]
-fn pods_keep_their_network_while_containerd_is_away_and_are_removed_cleanly_by_the_next_one() {
+fn pods_keep_their_network_while_containerd_is_down_and_are_removed_cleanly_afterwards() {
     let (mut containerd, outside) = scene(Plugins::Ours);
     let before = containerd.traces();
     let mut cri = containerd.cri();
@@ -14,7 +14,7 @@ fn pods_keep_their_network_while_containerd_is_away_and_are_removed_cleanly_by_t
     let other = serve(&mut cri, &PodSpec::named("other"));
     let running = containerd.traces();
 
-    // Once it ends well, once it crashes.
+    // containerd stops once regularly and crashes once.
     for crash in [false, true] {
         if crash {
             containerd.kill();

@@ -1,4 +1,4 @@
-//! Failures are reported once, clearly, and leave nothing.
+//! Failures are reported once, clearly, and leave nothing behind.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_pod_whose_own_image_cannot_be_fetched_leaves_nothing() {
     assert_nothing_left(&containerd, &before);
 }
 
-/// What is done to the stage or the network, and what the runtime's error must say.
+/// The change to the stage or the network, and the texts of the runtime's error.
 struct Refusal {
     spoil: fn(&Containerd),
     says: &'static [&'static str],
@@ -52,17 +52,17 @@ const REFUSALS: &[Refusal] = &[
         },
         says: &["plugin type=\"bridge\" failed (add)", "hairpinMode"],
     },
-    // Found out by containerd before it runs any of them.
+    // containerd reports these before it runs any plugin.
     Refusal {
         spoil: |containerd| drop(containerd.sh("rm /opt/cni/bin/portmap")),
         says: &["\"portmap\"", "/opt/cni/bin"],
     },
-    // Found out by bridge.
+    // bridge reports these.
     Refusal {
         spoil: |containerd| containerd.set_network(&network().replace("host-local", "no-such-ipam")),
         says: &["no-such-ipam", "/opt/cni/bin"],
     },
-    // The second plugin of the chain says no: what the first one did is taken back.
+    // The second plugin of the chain fails: the first one's work is undone.
     Refusal {
         spoil: |containerd| {
             containerd
@@ -79,7 +79,7 @@ fn a_bad_network_or_a_missing_plugin_fails_with_the_plugins_error_and_leaves_not
     for Refusal { spoil, says } in REFUSALS {
         spoil(&containerd);
         let mut cri = containerd.cri();
-        // containerd reads the folder a moment after it has changed.
+        // containerd reads the directory shortly after it has changed.
         let refused = (0..100).find_map(|n| {
             let tried = cri.try_run(&PodSpec::named(&format!("web-{n}")).port(8080, 80));
             tried.is_ok().then(|| remove_all(&mut cri));
@@ -89,7 +89,7 @@ fn a_bad_network_or_a_missing_plugin_fails_with_the_plugins_error_and_leaves_not
         assert!(says.iter().all(|words| refused.contains(words)), "{says:?} is not in: {refused}");
         containerd.install(Plugins::Ours);
         containerd.set_network(&network());
-        // A pod that could be detached only halfway, since a plugin was missing, is still known.
+        // A pod that could not be detached completely because a plugin was missing stays in containerd's list.
         remove_all(&mut cri);
         let well = (0..100).find_map(|_| cri.try_run(&PodSpec::named("well").port(8080, 80)).ok());
         cri.remove(&well.expect("the good network again").id);
@@ -117,7 +117,7 @@ fn containerd_is_not_ready_until_there_is_a_network() {
     assert!(refused.contains("cni plugin not initialized"), "{refused}");
     containerd.set_network(&network());
     wait_until(true);
-    // containerd could not take back what it had begun, and remembers that.
+    // containerd could not undo the failed start, and keeps the pod in its list.
     remove_all(&mut containerd.cri());
     assert_nothing_left(&containerd, &before);
 }

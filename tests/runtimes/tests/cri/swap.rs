@@ -1,4 +1,4 @@
-//! A node changes its plugins while pods run.
+//! The plugins of a node are replaced while pods run.
 
 use podwire_runtime_tests::{Plugins, PodSpec};
 use podwire_tests::differences;
@@ -7,7 +7,7 @@ use crate::network::{packets_pass, serve};
 use crate::scene;
 
 #[test]
-fn pods_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_them() {
+fn pods_of_go_plugins_keep_their_network_and_are_removed_cleanly_by_our_plugins() {
     let (mut containerd, outside) = scene(Plugins::Go);
     let before = containerd.traces();
     let mut cri = containerd.cri();
@@ -17,10 +17,10 @@ fn pods_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_t
 
     containerd.install(Plugins::Ours);
     packets_pass(&containerd, &outside, [&web, &old]);
-    // A pod of ours beside those of Go.
+    // Start a pod with our plugins next to those of Go's.
     let new = serve(&mut cri, &PodSpec::named("new").port(8081, 80));
     packets_pass(&containerd, &outside, [&web, &new]);
-    // A node is often restarted after an installation, or containerd is.
+    // After an installation a node, or containerd, is often restarted.
     containerd.kill();
     containerd.restart();
     packets_pass(&containerd, &outside, [&web, &new]);
@@ -29,7 +29,7 @@ fn pods_of_go_plugins_keep_their_network_under_ours_and_are_removed_cleanly_by_t
     for server in [web, old, new] {
         cri.remove(&server.pod.id);
     }
-    // Nothing is there that was not before the first pod. (Of what Go leaves, ours may take more away.)
+    // Nothing exists that did not exist before the first pod. (Our plugins may remove more of what Go's leave.)
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let changed = differences(&before, &containerd.traces());

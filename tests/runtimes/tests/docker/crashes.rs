@@ -6,13 +6,13 @@ use podwire_tests::podwire;
 use crate::scene;
 
 #[test]
-fn containers_keep_their_network_while_dockerd_is_away_and_are_removed_cleanly_by_the_next_one() {
+fn containers_keep_their_network_while_dockerd_is_down_and_are_removed_cleanly_afterwards() {
     let (mut docker, outside) = scene(Plugins::Ours);
     let before = docker.traces();
     let web = docker.run(&ContainerSpec::named("web").port(8080, 80));
     let other = docker.run(&ContainerSpec::named("other"));
     let running = docker.traces();
-    // Once it ends well, once it crashes.
+    // dockerd stops once regularly and crashes once.
     for crash in [false, true] {
         if crash {
             docker.kill();
@@ -37,23 +37,23 @@ fn containers_keep_their_network_while_dockerd_is_away_and_are_removed_cleanly_b
 #[test]
 fn leftovers_of_a_container_that_ended_without_del_are_removed() {
     let (docker, _outside) = scene(Plugins::Ours);
-    let living = docker.run(&ContainerSpec::named("living"));
+    let running = docker.run(&ContainerSpec::named("running"));
     let before = docker.traces();
-    // Removed, and ended by itself: in both cases Docker takes the namespace away.
+    // The container is removed, or its process ends: in both cases Docker removes the namespace.
     for end in [&["docker", "rm", "-f", "gone"][..], &["docker", "kill", "gone"]] {
         let gone = docker.run(&ContainerSpec::named("gone").port(8080, 80));
         docker.must(end);
         // kill returns shortly before the namespace is removed.
-        let is_there = format!("stat -f -c %T {} 2>/dev/null | grep -q nsfs", gone.pod.netns);
-        docker.sh(&format!("for try in $(seq 600); do {is_there} || exit 0; sleep 0.05; done; exit 1"));
+        let exists = format!("stat -f -c %T {} 2>/dev/null | grep -q nsfs", gone.pod.netns);
+        docker.sh(&format!("for try in $(seq 600); do {exists} || exit 0; sleep 0.05; done; exit 1"));
         docker.sh(&format!("rm -f /run/netns/{}", gone.pod.name));
-        let swept = docker.must(&["podwire", "cni", "gc", "pods"]);
-        assert!(swept.starts_with(&format!("removed {} eth0 10.87.", gone.id)), "{swept}");
+        let printed = docker.must(&["podwire", "cni", "gc", "pods"]);
+        assert!(printed.starts_with(&format!("removed {} eth0 10.87.", gone.id)), "{printed}");
         docker.call(&["docker", "rm", "gone"]);
         docker.assert_nothing_left(&before);
     }
-    docker.must(&["docker-net", "check", "pods", "living"]);
-    drop(living);
+    docker.must(&["docker-net", "check", "pods", "running"]);
+    drop(running);
 }
 
 #[test]
@@ -65,28 +65,28 @@ fn leftovers_of_a_killed_dockerd_are_removed() {
     let namespaces = |docker: &Docker| docker.stage().sh("findmnt -n -r -o TARGET -t nsfs | sort");
     let (before, used) = (docker.traces(), namespaces(&docker));
     for gate in [Gate::before("runc"), Gate::after("runc")] {
-        for then in [Then::GoesOn, Then::Dies] {
+        for then in [Then::Continues, Then::IsKilled] {
             println!("{gate:?}, and {then:?}");
-            let words = docker.words(&ContainerSpec::named("half"));
+            let words = docker.words(&ContainerSpec::named("partial"));
             docker.kill_at(gate, then, &words);
             docker.restart();
-            docker.call(&["docker", "rm", "-f", "half"]);
+            docker.call(&["docker", "rm", "-f", "partial"]);
             docker.sweep();
             docker.assert_nothing_new(&before);
             settle_at(&docker, "namespaces of Docker's", namespaces, &used);
         }
     }
     docker.packets_pass(&outside, &web, ("other", &other));
-    // The same name again.
-    docker.run(&ContainerSpec::named("half").port(8081, 80));
+    // The same name can be used again.
+    docker.run(&ContainerSpec::named("partial").port(8081, 80));
 }
 
 /// Kills `podwire cni add` at a gate.
 fn kill_attaching(docker: &Docker, gate: Gate, then: Then) {
     println!("{gate:?}, and {then:?}");
     gate.put_up(docker);
-    let netns = docker.container("half").pod.netns;
-    let id = docker.must(&["docker", "inspect", "--format", "{{.Id}}", "half"]);
+    let netns = docker.container("partial").pod.netns;
+    let id = docker.must(&["docker", "inspect", "--format", "{{.Id}}", "partial"]);
     let program = podwire();
     let words = [&*program, "cni", "add", "pods", &netns, "--container", &id, "--publish", "8081:80"];
     let running = docker.daemon(&words);
@@ -95,10 +95,10 @@ fn kill_attaching(docker: &Docker, gate: Gate, then: Then) {
 }
 
 #[test]
-fn an_attachment_that_was_killed_half_way_is_taken_back_or_made_again() {
+fn an_incomplete_attachment_is_removed_by_del_or_replaced_by_another_add() {
     let (docker, outside) = scene(Plugins::Ours);
-    docker.try_create(&ContainerSpec::named("half")).expect("a container");
-    docker.container("half");
+    docker.try_create(&ContainerSpec::named("partial")).expect("a container");
+    docker.container("partial");
     let before = docker.traces();
     for gate in [
         Gate::before("bridge"),
@@ -108,22 +108,22 @@ fn an_attachment_that_was_killed_half_way_is_taken_back_or_made_again() {
         Gate::after("bandwidth"),
         Gate::after("firewall"),
     ] {
-        for then in [Then::GoesOn, Then::Dies] {
+        for then in [Then::Continues, Then::IsKilled] {
             kill_attaching(&docker, gate, then);
-            docker.must(&["docker-net", "del", "pods", "half"]);
+            docker.must(&["docker-net", "del", "pods", "partial"]);
             docker.assert_nothing_left(&before);
-            // Without a DEL in between, the next ADD takes back what was left.
+            // Without a DEL in between, the next ADD removes what is left.
             kill_attaching(&docker, gate, then);
-            docker.must(&["docker-net", "add", "pods", "half", "--publish", "8081:80"]);
-            assert_eq!(docker.page(&outside, "192.0.2.1:8081"), "half");
-            docker.must(&["docker-net", "check", "pods", "half"]);
-            docker.must(&["docker-net", "del", "pods", "half"]);
+            docker.must(&["docker-net", "add", "pods", "partial", "--publish", "8081:80"]);
+            assert_eq!(docker.page(&outside, "192.0.2.1:8081"), "partial");
+            docker.must(&["docker-net", "check", "pods", "partial"]);
+            docker.must(&["docker-net", "del", "pods", "partial"]);
             docker.assert_nothing_left(&before);
         }
     }
-    // The container goes too, before anybody has looked.
-    kill_attaching(&docker, Gate::after("portmap"), Then::Dies);
-    docker.must(&["docker", "rm", "-f", "half"]);
+    // The container is removed before another DEL or ADD.
+    kill_attaching(&docker, Gate::after("portmap"), Then::IsKilled);
+    docker.must(&["docker", "rm", "-f", "partial"]);
     docker.must(&["podwire", "cni", "gc", "pods"]);
     docker.assert_nothing_left(&before);
 }

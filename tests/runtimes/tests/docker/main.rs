@@ -8,8 +8,8 @@ mod swap;
 use podwire_runtime_tests::{ContainerSpec, Docker, Engine, Plugins, Stage};
 use podwire_tests::Pod;
 
-/// A stage with a world outside, and dockerd on it. One container has come and gone: what waits for the next one by
-/// design (the bridge, its address) is there.
+/// A stage with a machine outside and dockerd. One container was started and removed, so that what stays by design (the
+/// bridge, its address) exists.
 fn scene(plugins: Plugins) -> (Docker, Pod) {
     let stage = Stage::new(plugins);
     let outside = stage.outside();

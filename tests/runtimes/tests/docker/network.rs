@@ -15,8 +15,8 @@ fn containers_are_on_the_network(plugins: Plugins) {
     let resolver = docker.exec("web", "cat /etc/resolv.conf");
     assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
     if plugins == Plugins::Ours {
-        // CHECK of Go's portmap looks for the IPv4 rules among those of IPv6; and of two interfaces in one network its
-        // bridge can detach only one.
+        // CHECK of Go's portmap looks for the IPv4 rules among those of IPv6, and Go's bridge can detach only one of
+        // two interfaces in one network.
         docker.must(&["docker-net", "check", "pods", "web"]);
         docker.must(&["docker-net", "add", "pods", "web", "--ifname", "eth1"]);
         assert_eq!(docker.addresses(&web.pod.netns, "eth1").len(), 2);

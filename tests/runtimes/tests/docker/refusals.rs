@@ -1,4 +1,4 @@
-//! Failures are reported clearly and leave nothing.
+//! Failures are reported clearly and leave nothing behind.
 
 use podwire_runtime_tests::{ContainerSpec, Docker, Engine, Plugins};
 
@@ -7,7 +7,7 @@ use crate::scene;
 /// A registry without a listener: the machine outside.
 const NOWHERE: &str = "192.0.2.2:5000/nothing:1";
 
-/// What is done to the stage, what is asked, and what must be said.
+/// The change to the stage, the arguments, and the texts of the error.
 struct Refusal {
     spoil: fn(&Docker),
     words: &'static [&'static str],
@@ -30,7 +30,7 @@ const REFUSALS: &[Refusal] = &[
     },
     Refusal {
         spoil: |docker| drop(docker.sh("rm /opt/cni/bin/portmap")),
-        // Else it would be found among Debian's.
+        // Without this, the plugin would be found among Debian's.
         words: &["docker-net", "add", "pods", "other", "--plugin-dir", "/opt/cni/bin"],
         says: &["failed to find plugin \"portmap\"", "/opt/cni/bin"],
     },
@@ -44,7 +44,7 @@ const REFUSALS: &[Refusal] = &[
         words: ADD,
         says: &["plugin type=\"bridge\"", "failed (add)", "fd87::/129"],
     },
-    // The third plugin of the chain says no: what the others did is taken back.
+    // The third plugin of the chain fails: the work of the others is undone.
     Refusal {
         spoil: |_| (),
         words: &[

@@ -5,33 +5,33 @@ use podwire_runtime_tests::{settle_at, ContainerSpec, Engine, Gate, Plugins, Pod
 
 use crate::scene;
 
-use Then::{Dies, GoesOn};
+use Then::{Continues, IsKilled};
 
-/// From the first plugin to the last, and beyond: conmon is called when the network is complete, and runc by conmon.
+/// Moments of a start, in their order. podman calls conmon when the network is complete, and conmon calls runc.
 const STARTS: &[(Gate, Then)] = &[
-    (Gate::before("bridge"), GoesOn),
-    (Gate::after("host-local"), GoesOn),
-    (Gate::after("host-local"), Dies),
-    (Gate::after("bridge"), GoesOn),
-    (Gate::after("bridge"), Dies),
-    (Gate::after("portmap"), Dies),
-    (Gate::after("firewall"), GoesOn),
-    (Gate::after("tuning"), GoesOn),
-    (Gate::after("tuning"), Dies),
-    (Gate::before("conmon"), GoesOn),
-    (Gate::before("conmon"), Dies),
-    (Gate::before("runc"), GoesOn),
-    (Gate::before("runc"), Dies),
-    (Gate::after("runc"), GoesOn),
-    (Gate::after("runc"), Dies),
+    (Gate::before("bridge"), Continues),
+    (Gate::after("host-local"), Continues),
+    (Gate::after("host-local"), IsKilled),
+    (Gate::after("bridge"), Continues),
+    (Gate::after("bridge"), IsKilled),
+    (Gate::after("portmap"), IsKilled),
+    (Gate::after("firewall"), Continues),
+    (Gate::after("tuning"), Continues),
+    (Gate::after("tuning"), IsKilled),
+    (Gate::before("conmon"), Continues),
+    (Gate::before("conmon"), IsKilled),
+    (Gate::before("runc"), Continues),
+    (Gate::before("runc"), IsKilled),
+    (Gate::after("runc"), Continues),
+    (Gate::after("runc"), IsKilled),
 ];
 
-/// podman's calls of the plugins at the end, the last one first.
+/// Moments of a removal: podman calls the plugins in reverse order.
 const ENDS: &[(Gate, Then)] = &[
-    (Gate::at("DEL", "tuning"), Dies),
-    (Gate::at("DEL", "portmap"), GoesOn),
-    (Gate::at("DEL", "portmap"), Dies),
-    (Gate::at("DEL", "bridge"), Dies),
+    (Gate::at("DEL", "tuning"), IsKilled),
+    (Gate::at("DEL", "portmap"), Continues),
+    (Gate::at("DEL", "portmap"), IsKilled),
+    (Gate::at("DEL", "bridge"), IsKilled),
 ];
 
 /// Runs podman into a gate and kills it there.
@@ -43,13 +43,13 @@ fn kill_at(podman: &Podman, gate: Gate, then: Then, words: &[&str]) {
     gate.take_away(podman);
 }
 
-/// The processes of containers, and those that look after them.
+/// The processes of containers and their monitors.
 fn processes(podman: &Podman) -> Vec<String> {
     let found = podman.sh("ps -e -o comm= | grep -E '^(conmon|runc|httpd)' | sort");
     found.lines().map(String::from).collect()
 }
 
-/// Has podman remove a container that it may or may not know. A first try may fail where a mount was left.
+/// Removes a container that podman may not know. The first try may fail because of a mount that is left.
 fn remove(podman: &Podman, name: &str) {
     let words = ["rm", "-f", "-i", "-t", "0", name];
     if podman.call(&words).status != 0 {
@@ -67,26 +67,26 @@ fn leftovers_of_a_killed_podman_are_removed_and_running_containers_are_unaffecte
     let running = ["conmon", "conmon", "httpd", "httpd"].map(String::from).to_vec();
     settle_at(&podman, "two containers run", processes, &running);
     let (runtime, monitor) = (format!("{GATES}/runc"), format!("{GATES}/conmon"));
-    let spec = podman.words(&ContainerSpec::named("half").port(8081, 80));
+    let spec = podman.words(&ContainerSpec::named("partial").port(8081, 80));
     let mut words = vec!["--runtime", &runtime, "--conmon", &monitor];
     words.extend(spec.iter().map(String::as_str));
     for (gate, then) in STARTS {
         kill_at(&podman, *gate, *then, &words);
-        remove(&podman, "half");
+        remove(&podman, "partial");
         podman.sweep();
         podman.assert_nothing_new(&before);
         settle_at(&podman, "processes that are left", processes, &running);
     }
-    // The node is as good as new: the same name and the same host port again.
-    podman.run(&ContainerSpec::named("half").port(8081, 80));
+    // The same name and the same host port can be used again.
+    podman.run(&ContainerSpec::named("partial").port(8081, 80));
     for (gate, then) in ENDS {
-        kill_at(&podman, *gate, *then, &["rm", "-f", "-t", "0", "half"]);
-        remove(&podman, "half");
+        kill_at(&podman, *gate, *then, &["rm", "-f", "-t", "0", "partial"]);
+        remove(&podman, "partial");
         podman.sweep();
         podman.assert_nothing_new(&before);
-        podman.run(&ContainerSpec::named("half").port(8081, 80));
+        podman.run(&ContainerSpec::named("partial").port(8081, 80));
     }
-    podman.remove("half");
+    podman.remove("partial");
     podman.packets_pass(&outside, &web, ("other", &other));
     podman.assert_nothing_new(&before);
 }

@@ -5,24 +5,24 @@ use podwire_tests::needs;
 
 use crate::scene;
 
-/// A network, and what must be so of two containers on it.
+/// A network, and what two containers on it must be able to do.
 struct Row {
     options: &'static str,
-    /// A script on the stage; `in_one` and `in_two` run a program in the network namespaces of the containers, $two is
-    /// an address of the second one, and $parent the name of an interface of the stage.
+    /// A script on the stage. `in_one` and `in_two` run a program in the network namespaces of the containers, $two is
+    /// an address of the second one, and $parent is the name of an interface of the stage.
     holds: &'static str,
 }
 
 const ROWS: &[Row] = &[
     Row { options: "", holds: "in_one ping -qc1 -W10 $two && in_one ping -qc1 -W10 192.0.2.2" },
     Row { options: "--disable-dns --label purpose=test", holds: "in_one ping -qc1 -W10 $two" },
-    // Nothing leads out, and nothing but the other container is reached.
+    // The network is internal: containers reach each other only.
     Row {
         options: "--internal --subnet 10.91.0.0/24",
         holds: "in_one ping -qc1 -W10 $two && ! in_one ip route | grep default && ! in_one ping -qc1 -W1 192.0.2.2",
     },
-    // A container of another such network does not get in; one of the same network does; so do answers to what was
-    // asked.
+    // Containers of another isolated network are refused. Containers of the same network are allowed, and so are
+    // responses.
     Row {
         options: "-o isolate=true --subnet 10.92.0.0/24",
         holds: "in_one ping -qc1 -W10 $two && ! in_stranger ping -qc1 -W1 $two && in_one ping -qc1 -W10 192.0.2.2",
@@ -40,7 +40,7 @@ const ROWS: &[Row] = &[
         options: "--ipv6 --subnet fd95::/64",
         holds: "in_one ping -qc1 -W10 $two && in_one ping -qc1 -W10 2001:db8:2::2",
     },
-    // An interface, and nothing on it: addresses are the containers' own business.
+    // Only an interface: podman does not assign addresses.
     Row {
         options: "--ipam-driver none",
         holds: "in_one ip address add 10.96.0.1/24 dev eth0 && in_two ip address add 10.96.0.2/24 dev eth0
@@ -50,14 +50,14 @@ const ROWS: &[Row] = &[
         options: "-d macvlan -o parent=$parent --ipv6 --subnet 10.97.0.0/24 --subnet fd97::/64",
         holds: "in_one ping -qc1 -W10 $two && in_one ip -6 route | grep 'default via fd97::1'",
     },
-    // The server's addresses, by our daemon.
+    // The addresses come from the DHCP server, through our daemon.
     Row {
         options: "-d macvlan -o parent=$parent",
         holds: "in_one ping -qc1 -W10 $two && in_one ping -qc1 -W10 10.66.0.1",
     },
 ];
 
-/// Starts two containers on the network, looks, and removes everything.
+/// Starts two containers on the network, runs the checks, and removes everything.
 fn try_row(podman: &Podman, row: &Row) -> Result<(), String> {
     let start = |name: &str| {
         let made = podman.call(&["run", "-d", "--name", name, "--network", "tried", "podwire.test/pause:1"]);
@@ -107,7 +107,7 @@ fn networks_of_podman_network_create_behave_as_their_options_say() {
 }
 
 #[test]
-fn addresses_and_names_that_run_asks_for_are_given() {
+fn run_gets_the_requested_addresses_and_names() {
     let (podman, _outside) = scene(Plugins::Ours);
     let before = podman.traces();
     podman.must(&["network", "create", "--subnet", "10.91.0.0/24", "second"]);

@@ -9,8 +9,8 @@ mod swap;
 use podwire_runtime_tests::{ContainerSpec, Engine, Plugins, Podman, Stage};
 use podwire_tests::Pod;
 
-/// A stage with a world outside, podman on it, and the network `pods` that podman itself has written. One container
-/// has come and gone: what waits for the next one by design (the bridge, its address) is there.
+/// A stage with a machine outside, podman, and the network `pods` that podman itself has written. One container was
+/// started and removed, so that what stays by design (the bridge, its address) exists.
 fn scene(plugins: Plugins) -> (Podman, Pod) {
     let stage = Stage::new(plugins);
     let outside = stage.outside();

@@ -14,7 +14,7 @@ fn containers_are_on_the_network(plugins: Plugins) {
     let resolver = podman.exec("web", "cat /etc/resolv.conf");
     assert_eq!(resolver, "search pods.test\nnameserver 10.96.0.10\noptions ndots:5\n");
 
-    // A second network, for a container that runs; it leaves it again.
+    // Attach a running container to a second network, and detach it again.
     podman.must(&["network", "create", "--subnet", "10.91.0.0/24", "second"]);
     podman.must(&["network", "connect", "second", "web"]);
     let second = podman.addresses(&web.pod.netns, "eth1");
@@ -30,7 +30,7 @@ fn containers_are_on_the_network(plugins: Plugins) {
     );
     podman.packets_pass(&outside, &web, ("other", &other));
 
-    // Stopped and started, a container has a network again.
+    // After a stop and a start, a container has a network again.
     podman.must(&["restart", "-t", "0", "web"]);
     podman.packets_pass(&outside, &podman.container("web"), ("other", &other));
 

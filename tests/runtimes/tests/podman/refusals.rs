@@ -1,4 +1,4 @@
-//! Failures are reported in one clear line and leave nothing.
+//! Failures are reported in one clear line and leave nothing behind.
 
 use podwire_runtime_tests::{ContainerSpec, Engine, Plugins, Podman};
 
@@ -8,7 +8,7 @@ use crate::scene;
 const NOWHERE: &str = "192.0.2.2:5000/nothing:1";
 const FILE: &str = "/etc/cni/net.d/pods.conflist";
 
-/// What is done to the stage, what is asked of podman, what its line must say, and what a warning before it.
+/// The change to the stage, podman's arguments, and the texts of its error and of its warning.
 struct Refusal {
     spoil: &'static str,
     run: &'static [&'static str],
@@ -28,7 +28,7 @@ const fn refusal(
 const REFUSALS: &[Refusal] = &[
     refusal("", &["--network", "nowhere", "podwire.test/box:1"], &["nowhere", "network not found"], ""),
     refusal("", &["--network", "pods", NOWHERE], &[NOWHERE, "connection refused"], ""),
-    // podman looks for the plugins of each file that it reads, and has no network where one is missing.
+    // podman checks that the plugins of each file exist, and drops a network with a missing one.
     refusal(
         "rm /opt/cni/bin/portmap",
         POD,
@@ -37,25 +37,25 @@ const REFUSALS: &[Refusal] = &[
     ),
     refusal("echo '{ broken' > $FILE", POD, &["pods", "network not found"], "pods.conflist"),
     refusal("sed -i 's|fd90::/64|fd90::/129|' $FILE", POD, &["pods", "network not found"], "fd90::/129"),
-    // What podman's library cannot read back, it should not have asked for.
+    // podman's library cannot read this result back.
     refusal("sed -i 's|0.4.0|1.1.0|' $FILE", POD, &["unsupported CNI result version", "1.1.0"], ""),
-    // It does not look for IPAM plugins: bridge does.
+    // podman does not check IPAM plugins: bridge reports this one.
     refusal("rm /opt/cni/bin/host-local", POD, &["host-local", "/opt/cni/bin"], ""),
-    // The first plugin says no to what podman does not look at.
+    // The first plugin rejects a key that podman ignores.
     refusal(
         "sed -i 's|\"type\": \"bridge\"|\"type\": \"bridge\", \"macspoofchk\": 7|' $FILE",
         POD,
         &["plugin type=\"bridge\" failed (add)", "macspoofchk"],
         "",
     ),
-    // The second one does: what the first one did is taken back.
+    // The second plugin fails: the first one's work is undone.
     refusal(
         "sed -i 's|\"type\": \"portmap\"|\"type\": \"portmap\", \"markMasqBit\": 99|' $FILE",
         POD,
         &["plugin type=\"portmap\" failed (add)", "markMasqBit"],
         "",
     ),
-    // A port that another container has: its conmon listens there, so that no other program takes it.
+    // The port of another container: that container's conmon listens on it, so that no other program takes it.
     refusal("", POD_WITH_PORT, &["cannot listen on the TCP port", "8080", "already in use"], ""),
 ];
 
@@ -83,6 +83,6 @@ fn failures_are_one_line_and_leave_nothing() {
         podman.must(&["rm", "-f", "-i", "-t", "0", "refused"]);
         podman.assert_nothing_left(&before);
     }
-    // The good network again.
+    // The original network again.
     podman.run(&ContainerSpec::named("refused").port(8081, 80));
 }

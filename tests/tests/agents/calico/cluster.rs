@@ -8,12 +8,12 @@ use crate::api_server::Kubernetes;
 use crate::stage::{net_conf, Stage, Store};
 
 const ETCD: &str = "http://192.168.10.1:2379";
-/// The namespace that the API server makes by itself.
+/// A namespace that exists in every API server.
 const NAMESPACE: &str = "default";
 const NETWORK: &str = "k8s-pod-network";
 const POOLS: [(&str, &str); 2] = [("v4", "10.244.0.0/16"), ("v6", "fd44:244::/112")];
 
-/// Whose plugins.
+/// A set of plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     Calicos,
@@ -29,17 +29,17 @@ impl Whose {
     }
 }
 
-/// The nodes, and the store with all that Calico's plugins expect to find there.
+/// The nodes, and the store with everything that Calico's plugins expect in it.
 pub struct Cluster {
     pub stage: Stage,
-    /// None if the records are in etcd.
+    /// `None` if the records are in etcd.
     kubernetes: Option<Kubernetes>,
     calicos: &'static str,
-    /// Whether its containers are pods of Kubernetes.
+    /// Whether its containers are Kubernetes pods.
     pub has_pods: bool,
 }
 
-/// A pod that a plugin has connected.
+/// An attached pod.
 #[derive(Debug)]
 pub struct Connected {
     pub by: Whose,
@@ -49,7 +49,7 @@ pub struct Connected {
 }
 
 impl Cluster {
-    /// Records in etcd. None, and said so, where Calico's plugins cannot be built.
+    /// Records in etcd. None, with a message, where Calico's plugins cannot be built.
     pub fn in_etcd() -> Option<Cluster> {
         let calicos = calicos()?;
         let stage = Stage::new(Store::Etcd, &net_conf(json!({"Type": "vxlan"})));
@@ -62,7 +62,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Records in Calico's custom resources. None, and said so, where there is no API server either.
+    /// Records in Calico's custom resources. None, with a message, where there is no API server either.
     pub fn in_kubernetes() -> Option<Cluster> {
         let calicos = calicos()?;
         let stage = Stage::new(Store::Embedded, &net_conf(json!({"Type": "vxlan"})));
@@ -79,7 +79,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// An object in etcd, as Calico's own tools and its node agent write it.
+    /// Writes an object to etcd, as calicoctl and calico-node do.
     fn put(&self, plural: &str, kind: &str, name: &str, spec: &Value) {
         let object = json!({
             "kind": kind, "apiVersion": "projectcalico.org/v3", "spec": spec,
@@ -89,7 +89,7 @@ impl Cluster {
         self.stage.etcdctl(&format!("put {key} '{object}'"));
     }
 
-    /// As Calico's manifests do it, with its own definitions.
+    /// Creates an object in the API server, as Calico's manifests do, with Calico's own definitions.
     fn define_custom_resources(&self) {
         let files = std::fs::read_dir(format!("{}/definitions", self.calicos)).expect("definitions");
         for file in files.flatten() {
@@ -109,7 +109,7 @@ impl Cluster {
         }
     }
 
-    /// The flags that say where the records are.
+    /// The flags that select the store.
     fn place(&self) -> Vec<String> {
         let words: &[&str] = match &self.kubernetes {
             Some(kubernetes) => &["--store", "kubernetes", "--kubeconfig", &kubernetes.kubeconfig],
@@ -118,13 +118,13 @@ impl Cluster {
         words.iter().map(ToString::to_string).collect()
     }
 
-    /// What `podwire ipam …` says.
+    /// Runs `podwire ipam …` and returns its output.
     #[track_caller]
     pub fn ipam(&self, words: &str) -> String {
         self.stage.node(1).sh(&format!("{} ipam {words} {}", podwire(), self.place().join(" ")))
     }
 
-    /// A daemon of ours on a node: `agent calico`, or `ipam serve`.
+    /// Starts a daemon of Podwire on a node: `agent calico` or `ipam serve`.
     pub fn start(&mut self, number: u8, words: &[&str], flags: &[&str]) {
         let (place, name) = (self.place(), format!("n{number}"));
         let more = ["--node", &name, "--warm-addresses", "4"];
@@ -135,7 +135,7 @@ impl Cluster {
         self.stage.wait_until("a warm pool", |_| self.records().handles.contains_key(&warm_pool));
     }
 
-    /// The config of the network, as both understand it.
+    /// The network config, for both plugins.
     fn config(&self, by: Whose, number: u8) -> Value {
         let mut config = json!({
             "cniVersion": "1.0.0", "name": NETWORK, "type": "calico", "nodename": format!("n{number}"),
@@ -151,14 +151,14 @@ impl Cluster {
             (None, Whose::Ours) => config["etcd_endpoints"] = json!(ETCD),
             (None, Whose::Calicos) => {
                 config["etcd_endpoints"] = json!(ETCD);
-                // It wants to know where the API is, and without policies of Kubernetes asks it for nothing.
+                // Calico's plugin requires the API's address, and sends no requests to it without Kubernetes policies.
                 config["kubernetes"] = json!({"k8s_api_root": "http://127.0.0.1:1"});
             }
         }
         config
     }
 
-    /// Where the plugins are.
+    /// The directory of the plugins.
     fn folder(&self, whose: Whose) -> String {
         match whose {
             Whose::Calicos => self.calicos.to_owned(),
@@ -175,7 +175,7 @@ impl Cluster {
         call.env("CNI_ARGS", args).env("CNI_PATH", &self.folder(ipam)).run()
     }
 
-    /// A pod that is not connected yet.
+    /// A pod that is not attached yet.
     pub fn pod(&self, number: u8, name: &str) -> Pod {
         if self.kubernetes.is_some() {
             let object = json!({
@@ -187,13 +187,13 @@ impl Cluster {
         self.stage.node(number).pod(name)
     }
 
-    /// Connects it.
+    /// Attaches it.
     #[track_caller]
     pub fn connect(&self, by: Whose, number: u8, pod: Pod) -> Connected {
         self.connect_with(by, number, pod, by)
     }
 
-    /// The same with this IPAM plugin.
+    /// Attaches it with this IPAM plugin.
     #[track_caller]
     pub fn connect_with(&self, by: Whose, number: u8, pod: Pod, ipam: Whose) -> Connected {
         let result = self.call("ADD", (by, ipam), number, &pod).result();
@@ -204,7 +204,7 @@ impl Cluster {
         Connected { by, number, pod, addresses }
     }
 
-    /// A new pod, connected.
+    /// A new, attached pod.
     #[track_caller]
     pub fn add(&self, by: Whose, number: u8, name: &str) -> Connected {
         self.connect(by, number, self.pod(number, name))
@@ -216,7 +216,7 @@ impl Cluster {
         self.del_with(by, one, by);
     }
 
-    /// The same with this IPAM plugin.
+    /// DEL with this IPAM plugin.
     #[track_caller]
     pub fn del_with(&self, by: Whose, one: &Connected, ipam: Whose) {
         let done = self.call("DEL", (by, ipam), one.number, &one.pod);
@@ -225,7 +225,7 @@ impl Cluster {
         assert!(!node.can(&format!("ip -n {name} link show eth0")), "{name} has its interface");
     }
 
-    /// The pod's namespace goes, and Kubernetes forgets it.
+    /// Deletes the pod's namespace, and the pod in Kubernetes.
     pub fn forget(&self, number: u8, pod: &Pod) {
         self.stage.node(number).remove(pod);
         if self.kubernetes.is_some() {
@@ -234,7 +234,7 @@ impl Cluster {
         }
     }
 
-    /// What is in the store.
+    /// The records in the store.
     pub fn records(&self) -> Records {
         match &self.kubernetes {
             None => Records::of_etcd(&self.stage.etcdctl("get --prefix /calico/")),
@@ -245,7 +245,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a plugin's work on the node's end is gone.
+    /// Whether a node has no pod's veth pair and no route to a pod.
     pub fn is_bare(&self, number: u8) -> bool {
         !self.stage.node(number).can("ip -o link | grep -q ': cali' || ip route | grep -q 'dev cali'")
     }
@@ -262,7 +262,7 @@ impl Cluster {
     }
 }
 
-/// What Calico's plugin asks for before anything else.
+/// The spec of Calico's ClusterInformation, which its plugin reads first.
 fn information() -> Value {
     json!({"clusterGUID": "0123456789abcdef0123456789abcdef", "clusterType": "k8s", "calicoVersion": "v3.28.5", "datastoreReady": true})
 }

@@ -1,4 +1,4 @@
-//! The records that both wrote, in either store.
+//! The records of both plugins, in either store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,10 +6,10 @@ use serde_json::{json, Value};
 
 const PREFIX: &str = "/calico/ipam/v2/";
 const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendpoints/";
-/// How a pod of Kubernetes says that it is connected.
+/// Calico's annotation with the addresses of an attached pod.
 const SAYS: [&str; 3] = ["podIP", "podIPs", "containerID"];
 
-/// The records by their names, which are what follows their kind in a key of etcd, or names of objects.
+/// The records by their names: the end of an etcd key, or the name of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     pub blocks: BTreeMap<String, Value>,
@@ -19,7 +19,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// Of keys and values in turns, a line each.
+    /// Parses the output of etcdctl: a key and a value in turns, a line each.
     pub fn of_etcd(text: &str) -> Records {
         let mut all = Records::default();
         let lines: Vec<&str> = text.lines().collect();
@@ -45,7 +45,7 @@ impl Records {
         all
     }
 
-    /// Of custom resources, and of pods that say where they are.
+    /// Parses custom resources, and pods with Calico's annotations.
     pub fn of_kubernetes(get: impl Fn(&str) -> Value) -> Records {
         let all = |plural: &str| -> BTreeMap<String, Value> {
             let list = get(&format!("/apis/crd.projectcalico.org/v1/{plural}"));
@@ -69,7 +69,7 @@ impl Records {
         }
     }
 
-    /// Whose the blocks are: names of nodes, one for each block.
+    /// The owners of the blocks: a node's name for each block.
     pub fn owners(&self) -> Vec<String> {
         let mut all: Vec<String> = self
             .blocks
@@ -80,7 +80,7 @@ impl Records {
         all
     }
 
-    /// The owners of addresses with their number, without the warm pool.
+    /// The handles with the number of their addresses, without the warm pool.
     pub fn holders(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for block in self.blocks.values() {
@@ -96,18 +96,18 @@ impl Records {
         all
     }
 
-    /// Handles of pods.
+    /// The handles of pods.
     pub fn pods(&self) -> BTreeSet<&str> {
         self.handles.keys().map(String::as_str).filter(|name| !is_the_nodes(name)).collect()
     }
 
-    /// There are no records.
+    /// Whether there are no records.
     pub fn are_empty(&self) -> bool {
         self.holders().is_empty() && self.pods().is_empty() && self.endpoints.is_empty()
     }
 }
 
-/// The warm pool, and the tunnel address.
+/// Whether a handle is of the warm pool or of a tunnel address.
 fn is_the_nodes(handle: &str) -> bool {
     handle.starts_with("podwire-warm-") || handle.contains("-tunnel-addr-")
 }
@@ -116,7 +116,7 @@ fn text(value: &Value) -> String {
     value.as_str().expect("text").into()
 }
 
-/// What is another one each time.
+/// Fields that differ between any two records.
 const VARIES: [&str; 9] = [
     "affinityClaimTime",
     "affinity_claim_time",
@@ -129,7 +129,7 @@ const VARIES: [&str; 9] = [
     "uid",
 ];
 
-/// Every value in it, with the keys that lead to it. Of what is another one each time, only that it is there.
+/// All values of a record, with their path. Of fields that always differ, only that they exist.
 pub fn lines(value: &Value) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     walk(value, "", &mut all);
@@ -144,7 +144,7 @@ fn walk(value: &Value, at: &str, all: &mut BTreeSet<String>) {
                     varies if VARIES.contains(&varies) || varies.starts_with("podIP") => {
                         all.insert(format!("{at}.{key}"));
                     }
-                    // Numbers of addresses, and blocks.
+                    // Lists of address numbers, and blocks.
                     "sequenceNumberForAllocation" | "block" => {
                         let count = value.as_object().map_or(0, serde_json::Map::len);
                         all.insert(format!("{at}.{key}: {count}"));
@@ -161,7 +161,7 @@ fn walk(value: &Value, at: &str, all: &mut BTreeSet<String>) {
     }
 }
 
-/// The first of a kind that names the pod.
+/// The first record of a kind that names the pod.
 pub fn about(records: &BTreeMap<String, Value>, pod: &str) -> Value {
     let found = records.iter().find(|(name, value)| name.contains(pod) || value.to_string().contains(pod));
     found.map_or(json!(null), |(_, value)| value.clone())

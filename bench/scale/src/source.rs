@@ -9,7 +9,7 @@ use podwire_test_servers::StandInApiServer;
 use podwire_tests::{Node, Process};
 use serde_json::{json, Value};
 
-/// All pods' network. Simulated nodes have ranges from its beginning, the agent's own is far behind.
+/// The pod network. The simulated nodes' subnets are at its beginning; the agent's own subnet is 10.200.0.0/24.
 pub const NETWORK: &str =
     r#"{"Network": "10.0.0.0/8", "SubnetLen": 24, "SubnetMin": "10.200.0.0", "Backend": {"Type": "vxlan"}}"#;
 const ETCD: &str = "http://127.0.0.1:2379";
@@ -24,15 +24,15 @@ impl Simulated {
         (self.0 / 256 + 1, self.0 % 256)
     }
 
-    /// An address of its pods.
+    /// The address of one of its pods.
     pub fn pod(self) -> std::net::IpAddr {
         let (a, b) = self.bytes();
         std::net::IpAddr::from([10, a as u8, b as u8, 9])
     }
 
-    fn range(self, slash: char) -> String {
+    fn subnet(self, separator: char) -> String {
         let (a, b) = self.bytes();
-        format!("10.{a}.{b}.0{slash}24")
+        format!("10.{a}.{b}.0{separator}24")
     }
 
     fn address(self) -> String {
@@ -46,14 +46,14 @@ impl Simulated {
     }
 }
 
-/// Where nodes are known.
-pub trait Crowd {
-    /// Its name, for the table.
+/// The store that the agent watches for nodes.
+pub trait Source {
+    /// Its name in the table.
     fn name(&self) -> &'static str;
-    /// The agent's flags.
+    /// The agent's flags for this source.
     fn flags(&self) -> Vec<String>;
-    /// Makes nodes known, all at once.
-    fn join(&self, node: &Node, nodes: &[Simulated]) -> Result<()>;
+    /// Adds nodes, all at once.
+    fn add(&self, node: &Node, nodes: &[Simulated]) -> Result<()>;
 }
 
 /// A real etcd.
@@ -68,12 +68,12 @@ impl Etcd {
         command.args(["--max-txn-ops", "20000", "--max-request-bytes", "10485760"]);
         node.accompany(Process::start(command));
         let put = format!("for i in $(seq 100); do ETCDCTL_API=3 etcdctl --endpoints {ETCD} put /coreos.com/network/config '{NETWORK}' && exit; sleep 0.2; done; exit 1");
-        ensure!(node.can(&put), "etcd does not take the config");
+        ensure!(node.can(&put), "etcd does not accept the config");
         Ok(Etcd)
     }
 }
 
-impl Crowd for Etcd {
+impl Source for Etcd {
     fn name(&self) -> &'static str {
         "etcd"
     }
@@ -82,13 +82,13 @@ impl Crowd for Etcd {
         ["--store", "etcd", "--etcd-endpoints", ETCD].map(String::from).into()
     }
 
-    fn join(&self, node: &Node, nodes: &[Simulated]) -> Result<()> {
-        // One transaction: no condition, these puts, nothing otherwise.
+    fn add(&self, node: &Node, nodes: &[Simulated]) -> Result<()> {
+        // One transaction: no condition, these puts, no alternative.
         let mut transaction = String::from("\n");
         for one in nodes {
             let value = json!({"PublicIP": one.address(), "PublicIPv6": null, "BackendType": "vxlan", "BackendData": one.vtep()});
             let value = json!(value.to_string());
-            transaction += &format!("put /coreos.com/network/subnets/{} {value}\n", one.range('-'));
+            transaction += &format!("put /coreos.com/network/subnets/{} {value}\n", one.subnet('-'));
         }
         transaction += "\n\n";
         let mut command = node.command("etcdctl");
@@ -100,12 +100,12 @@ impl Crowd for Etcd {
     }
 }
 
-/// The stand-in of the API server. It is NOT the real one: what it costs the agent is what the agent reads, not how
-/// fast a real server answers.
+/// The stand-in of the API server. It is NOT the real one: the agent reads and keeps the same, but a real server answers
+/// slower.
 pub struct Api(Arc<StandInApiServer>);
 
 impl Api {
-    /// Starts it in a thread on the machine; it ends with this program.
+    /// Starts it in a thread, in the machine's network namespace. It ends with this program.
     pub fn start(node: &Node) -> Result<Api> {
         let netns = podwire_kernel::Netns::open(format!("/proc/{}/ns/net", node.pid()))?;
         let (sender, receiver) = mpsc::channel();
@@ -128,7 +128,7 @@ impl Api {
     }
 }
 
-impl Crowd for Api {
+impl Source for Api {
     fn name(&self) -> &'static str {
         "stand-in of the API"
     }
@@ -140,14 +140,14 @@ impl Crowd for Api {
             .into()
     }
 
-    fn join(&self, _: &Node, nodes: &[Simulated]) -> Result<()> {
+    fn add(&self, _: &Node, nodes: &[Simulated]) -> Result<()> {
         let name = |of: &str| format!("flannel.alpha.coreos.com/{of}");
         for one in nodes {
             let annotations = json!({
                 name("kube-subnet-manager"): "true", name("backend-type"): "vxlan",
                 name("backend-data"): one.vtep().to_string(), name("public-ip"): one.address(),
             });
-            self.0.put(&format!("node-{:05}", one.0), annotations, &[&one.range('/')]);
+            self.0.put(&format!("node-{:05}", one.0), annotations, &[&one.subnet('/')]);
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Packets that policies drop are counted in the metrics and logged with the names of both pods.
+//! What the agent reports about policies: dropped packets in the metrics and in the log, with the names of both pods;
+//! metrics of the enforcement; selectors that match nothing.
 
 use std::time::Instant;
 
@@ -12,8 +13,8 @@ const DROPPED: &str = "packet dropped";
 const ISOLATED: &str = "isolated by NetworkPolicy shop/db";
 const NOT_ITS_OWN: &str = "sent with an address that is not the pod's own";
 
-/// Another pod asks at a port, and waits for the answer.
-fn ask(stage: &Stage, from: &str, to: &str, port: u16) {
+/// Opens a TCP connection from one pod to another, whether it succeeds or not.
+fn connect(stage: &Stage, from: &str, to: &str, port: u16) {
     let address = stage.address(1, to);
     let script = format!(
         "ip netns exec {from} python3 -c \"import socket; s = socket.socket(); s.settimeout(1); s.connect_ex(('{address}', {port}))\""
@@ -21,34 +22,36 @@ fn ask(stage: &Stage, from: &str, to: &str, port: u16) {
     stage.node(1).sh(&script);
 }
 
-/// The value of a number in the metrics that has all of these labels.
+/// The value of a metric that has all of these labels.
 pub fn metric(stage: &Stage, name: &str, labels: &[&str]) -> Option<u64> {
     let name = format!("podwire_agent_policy_{name}");
-    let fits = |line: &&str| {
+    let matches = |line: &&str| {
         line.split(['{', ' ']).next() == Some(name.as_str())
             && labels.iter().all(|label| line.contains(label))
     };
     let metrics = stage.metrics(1);
-    metrics.lines().find(fits)?.rsplit(' ').next()?.parse().ok()
+    metrics.lines().find(matches)?.rsplit(' ').next()?.parse().ok()
 }
 
-/// Dropped packets, by what decided.
+/// The number of dropped packets, by direction and reason.
 pub fn dropped(stage: &Stage, direction: &str, reason: &str) -> Option<u64> {
     let labels = [format!("direction=\"{direction}\""), format!("reason=\"{reason}\"")];
     metric(stage, "dropped_packets_total", &labels.each_ref().map(String::as_str))
 }
 
-/// Dropped packets of a pod.
+/// The number of dropped packets of a pod.
 fn dropped_of(stage: &Stage, direction: &str, pod: &str) -> Option<u64> {
     let labels = [format!("direction=\"{direction}\""), format!("pod=\"{pod}\"")];
     metric(stage, "pod_dropped_packets_total", &labels.each_ref().map(String::as_str))
 }
 
-fn reported(stage: &Stage, words: &[&str]) -> usize {
+/// The number of log lines about dropped packets that contain all of these words.
+fn logged(stage: &Stage, words: &[&str]) -> usize {
     let words: Vec<&str> = [DROPPED].iter().chain(words).copied().collect();
     stage.machine(1).agent.as_ref().expect("the agent").count(&words)
 }
 
+/// Waits for a log line of the agent that contains all of these words.
 #[track_caller]
 fn expect(stage: &mut Stage, words: &[&str]) -> String {
     stage.nodes[0].agent.as_mut().expect("the agent").expect(words)
@@ -59,19 +62,19 @@ fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
     let mut stage = stage();
     add_all(&stage);
     assert!(reaches(&stage, "web", "db"), "the policy allows it");
-    ask(&stage, "web", "db", 5432);
-    ask(&stage, "db", "other", 5432);
+    connect(&stage, "web", "db", 5432);
+    connect(&stage, "db", "other", 5432);
     assert_eq!(dropped(&stage, "ingress", ISOLATED), Some(0));
     assert_eq!(dropped_of(&stage, "ingress", "shop/db"), None);
 
-    ask(&stage, "other", "db", 5432);
+    connect(&stage, "other", "db", 5432);
     let words = [DROPPED, ISOLATED, "from=shop/other to=shop/db protocol=TCP port=5432 direction=ingress"];
     expect(&mut stage, &words);
     let count = dropped(&stage, "ingress", ISOLATED).expect("a count");
     assert!(count >= 1, "{}", stage.metrics(1));
     assert_eq!(dropped_of(&stage, "ingress", "shop/db"), Some(count), "{}", stage.metrics(1));
     assert_eq!(
-        reported(&stage, &["from=shop/web"]) + reported(&stage, &["from=shop/db"]),
+        logged(&stage, &["from=shop/web"]) + logged(&stage, &["from=shop/db"]),
         0,
         "packets that pass are not logged"
     );
@@ -89,7 +92,7 @@ fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
     let rule = "denied by ClusterNetworkPolicy closed egress[0] \"world\"";
     expect(&mut stage, &[DROPPED, rule, "from=shop/web to=192.0.2.7 protocol=ICMP direction=egress"]);
     assert_eq!(dropped_of(&stage, "egress", "shop/web"), Some(1));
-    // Another policy changes nothing of what was counted.
+    // A new policy does not reset the counters.
     assert_eq!(dropped(&stage, "ingress", ISOLATED), Some(count));
 }
 
@@ -105,17 +108,17 @@ for n in range(20000): s.sendto(b'!', ('{address}', {ports}))\""
         ));
     };
     send("53");
-    stage.wait_until("it is logged", |stage| reported(stage, &["port=53 "]) == 1);
+    stage.wait_until("the drop is logged", |stage| logged(stage, &["port=53 "]) == 1);
     let began = Instant::now();
     send("1000 + n");
-    stage.wait_until("some are logged", |stage| reported(stage, &["protocol=UDP"]) > 1);
-    let lines = reported(&stage, &[]);
-    // Twenty at once and ten in a second, and the same only once.
-    let most = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
-    assert!(lines <= 1 + most, "{lines} lines, not {most}");
-    assert_eq!(reported(&stage, &["port=53 "]), 1);
+    stage.wait_until("more drops are logged", |stage| logged(stage, &["protocol=UDP"]) > 1);
+    let lines = logged(&stage, &[]);
+    // At most twenty lines at once and ten per second, and the same line only once.
+    let limit = 20 + 10 * (began.elapsed().as_secs() as usize + 1);
+    assert!(lines <= 1 + limit, "{lines} lines, more than {limit}");
+    assert_eq!(logged(&stage, &["port=53 "]), 1);
     let count = dropped(&stage, "ingress", ISOLATED).expect("a count");
-    // A few may be lost before they get there.
+    // A few datagrams may be lost before they reach the policies.
     assert!(count >= 39_000, "{count}");
 }
 
@@ -127,14 +130,14 @@ fn a_pod_that_spoofs_an_address_is_logged_by_name() {
         let (web, db) = (stage.address(1, "web"), stage.address(1, "db"));
         stage.node(1).sh(&format!("ip netns exec other ip address add {web}/32 dev eth0"));
         stage.node(1).can(&format!("ip netns exec other ping -c 2 -W 1 -I {web} {db} > /dev/null"));
-        let liar = format!("from=shop/other as {web}");
-        expect(&mut stage, &[DROPPED, NOT_ITS_OWN, &liar, "to=shop/db", "direction=egress"]);
-        // It may still be asking for the other's hardware address, which is counted, too.
-        stage.wait_until("all that is dropped is its own", |stage| {
+        let source = format!("from=shop/other as {web}");
+        expect(&mut stage, &[DROPPED, NOT_ITS_OWN, &source, "to=shop/db", "direction=egress"]);
+        // Its ARP requests may still be dropped and counted.
+        stage.wait_until("all dropped packets are of shop/other", |stage| {
             let count = dropped(stage, "egress", NOT_ITS_OWN);
             count >= Some(1) && dropped_of(stage, "egress", "shop/other") == count
         });
-        assert_eq!(dropped_of(&stage, "egress", "shop/web"), None, "{device}: it is not to blame");
+        assert_eq!(dropped_of(&stage, "egress", "shop/web"), None, "{device}: shop/web sent none of them");
     }
 }
 
@@ -150,21 +153,21 @@ fn metrics_show_how_policies_are_enforced() {
         let label = format!("kind=\"{kind}\"");
         stage.wait_until(kind, |stage| metric(stage, "kernel_objects", &[&label]) > Some(0));
     }
-    // It takes milliseconds; no machine needs half a minute.
-    stage.wait_until("the last change took some time", |stage| {
+    // A change takes milliseconds. Half a minute is enough on every machine.
+    stage.wait_until("the duration of the last change is shown", |stage| {
         let metrics = stage.metrics(1);
         let name = "podwire_agent_policy_last_change_seconds ";
-        let took = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
-        took.is_some_and(|took| took > 0.0 && took < 30.0)
+        let seconds = metrics.lines().find_map(|line| line.strip_prefix(name)?.parse::<f64>().ok());
+        seconds.is_some_and(|seconds| seconds > 0.0 && seconds < 30.0)
     });
     stage.node(1).sh("nft flush chain inet podwire_policy ingress");
-    stage.wait_until("it is repaired", |stage| metric(stage, "repairs_total", &[]) == Some(1));
+    stage.wait_until("the repair is counted", |stage| metric(stage, "repairs_total", &[]) == Some(1));
 }
 
 #[test]
 fn with_another_nflog_listener_drops_are_counted_but_not_logged() {
     let mut stage = stage_without_agents();
-    // A listener of the same group, which stays: NFULNL_MSG_CONFIG with NFULNL_CFG_CMD_BIND.
+    // Binds the same group until the test ends: NFULNL_MSG_CONFIG with NFULNL_CFG_CMD_BIND.
     let listen = "import socket, struct, sys, time\ns = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 12)\n\
                   body = struct.pack('=BB', 0, 0) + struct.pack('>H', 20557) + struct.pack('=HHB3x', 5, 1, 1)\n\
                   s.send(struct.pack('=IHHII', 16 + len(body), 0x401, 5, 1, 0) + body)\ns.recv(999)\n\
@@ -173,15 +176,15 @@ fn with_another_nflog_listener_drops_are_counted_but_not_logged() {
     let mut command = stage.node(1).command("python3");
     command.arg("/run/test/listen.py").stdin(std::process::Stdio::piped());
     let mut listener = command.spawn().expect("python3");
-    stage.wait_until("it listens", |stage| stage.node(1).can("test -s /run/test/listens"));
+    stage.wait_until("the other listener is bound", |stage| stage.node(1).can("test -s /run/test/listens"));
     start(&mut stage, "flannel");
     expect(&mut stage, &["dropped packets are counted but not logged", "20557"]);
     add_all(&stage);
     assert!(is_kept_from(&stage, "other", "db"), "the policy does not allow it");
     assert!(dropped(&stage, "ingress", ISOLATED) >= Some(1));
-    assert_eq!(reported(&stage, &[]), 0);
-    listener.kill().expect("its end");
-    listener.wait().expect("its end");
+    assert_eq!(logged(&stage, &[]), 0);
+    listener.kill().expect("kill the listener");
+    listener.wait().expect("wait for the listener");
 }
 
 #[test]
@@ -205,9 +208,9 @@ fn selectors_without_a_match_are_reported_until_they_match() {
     let both = policy("one", "bd", "web") + &policy("two", "db", "wbe");
     stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &both);
     stage.wait_until("both are reported", |stage| unmatched(stage).0 == Some(2));
-    let said = unmatched(&stage).1;
-    assert!(said.contains("NetworkPolicy shop/one: spec: the policy selects no pod"), "{said}");
-    assert!(said.contains("NetworkPolicy shop/two: spec.ingress[0]:") && said.contains("wbe"), "{said}");
+    let first = unmatched(&stage).1;
+    assert!(first.contains("NetworkPolicy shop/one: spec: the policy selects no pod"), "{first}");
+    assert!(first.contains("NetworkPolicy shop/two: spec.ingress[0]:") && first.contains("wbe"), "{first}");
     assert_eq!(metric(&stage, "unmatched_selectors", &[]), Some(2));
     stage.node(1).write(&format!("{FOLDER}/typos.yaml"), &policy("one", "db", "web"));
     stage.wait_until("nothing is reported any more", |stage| unmatched(stage).0 == Some(0));

@@ -1,4 +1,4 @@
-//! Damage to the connection of a pod: bridge and veth pair, interface, masquerade, reservation.
+//! Damage to the objects of the main plugins: bridge, veth pair, pod interface, masquerading, lease.
 
 use serde_json::json;
 
