@@ -89,11 +89,17 @@ fn an_agent_changes_its_own_node_and_its_pods_only() {
         server.request("POST", "/api/v1/nodes", Some(&json!({"metadata": {"name": node}}))).unwrap();
         server.create_pod("shop", &format!("web-{node}"), node, json!({}));
     }
-    let wanted = ["ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    let wanted = [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    ];
     // The calico agent patches pods too.
     for (_, object) in objects().into_iter().filter(|(path, _)| path.contains("calico")) {
         let kind = object["kind"].as_str().expect("a kind");
-        let is_agents = object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("podwire-agent"));
+        let is_agents =
+            object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("podwire-agent"));
         if wanted.contains(&kind) && is_agents {
             let plural = kind.to_lowercase().replace("policy", "policie") + "s";
             let plural = plural.replace("policiebindings", "policybindings");

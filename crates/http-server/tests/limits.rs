@@ -33,12 +33,14 @@ fn with_server(ip: Option<&str>, test: impl FnOnce()) {
     std::thread::scope(|scope| {
         // A thread inherits the namespace of its parent.
         scope.spawn(move || {
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async move {
-                let remote = Router::new().route("/healthz", get(|| async { "ok\n" }));
-                let local = remote.clone().route("/status", get(|| async { "all\n" }));
-                started.send(serve(Listen { ip, port: PORT }, Routes { local, remote }).await).unwrap();
-                let _ = stopped.await;
-            });
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(
+                async move {
+                    let remote = Router::new().route("/healthz", get(|| async { "ok\n" }));
+                    let local = remote.clone().route("/status", get(|| async { "all\n" }));
+                    started.send(serve(Listen { ip, port: PORT }, Routes { local, remote }).await).unwrap();
+                    let _ = stopped.await;
+                },
+            );
         });
         start.recv().unwrap().unwrap();
         test();
@@ -139,7 +141,8 @@ fn a_connection_carries_one_request() {
     with_server(None, || {
         let mut stream = TcpStream::connect(("127.0.0.1", PORT)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        write!(stream, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        write!(stream, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
         let mut text = String::new();
         // The server resets the connection when it has not read the second request.
         let _ = stream.read_to_string(&mut text);
@@ -154,7 +157,11 @@ fn by_default_only_loopback_of_both_families_answers() {
             assert_eq!(ask(ip, "/status").unwrap(), "HTTP/1.1 200 OK", "{ip}");
         }
         for ip in ["192.0.2.1", "2001:db8::1"] {
-            assert_eq!(ask(ip, "/healthz").unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused, "{ip}");
+            assert_eq!(
+                ask(ip, "/healthz").unwrap_err().kind(),
+                std::io::ErrorKind::ConnectionRefused,
+                "{ip}"
+            );
         }
     });
 }
@@ -190,10 +197,11 @@ fn a_node_without_ipv6_serves_ipv4() {
     std::thread::spawn(|| {
         podwire_netlink::sys::new_network_namespace().unwrap();
         run("ip link set lo up && ip -6 addr flush dev lo");
-        let bound = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            let routes = Routes { local: Router::new(), remote: Router::new() };
-            serve(Listen { ip: None, port: PORT }, routes).await
-        });
+        let bound =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                let routes = Routes { local: Router::new(), remote: Router::new() };
+                serve(Listen { ip: None, port: PORT }, routes).await
+            });
         assert_eq!(bound.unwrap(), ["127.0.0.1:8081".parse().unwrap()]);
     })
     .join()

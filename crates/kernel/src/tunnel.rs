@@ -139,7 +139,8 @@ impl Tunnel {
         if messages.is_empty() {
             return Ok(Ensured { link: found, done: repaired, is_new: false });
         }
-        let done = repaired.into_iter().chain(messages.iter().map(|message| message.doing().into())).collect();
+        let done =
+            repaired.into_iter().chain(messages.iter().map(|message| message.doing().into())).collect();
         for message in messages {
             match host.route.request(message) {
                 // An older kernel that cannot change this setting.

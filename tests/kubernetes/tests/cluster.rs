@@ -144,10 +144,12 @@ fn metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
         cluster.wait(&format!("the metrics of {} are true", machine.name), || {
             let metrics = machine.agent_metrics();
             let wrong = expected.iter().find(|(name, value)| metrics.get(*name) != Some(value));
-            wrong.is_none_or(|(name, value)| {
-                println!("{name} is {:?}, not {value}", metrics.get(*name));
-                false
-            }).then_some(())
+            wrong
+                .is_none_or(|(name, value)| {
+                    println!("{name} is {:?}, not {value}", metrics.get(*name));
+                    false
+                })
+                .then_some(())
         });
     }
 }

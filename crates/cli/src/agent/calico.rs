@@ -119,7 +119,8 @@ impl Calico {
             state_dir: self.node.state,
             socket: self.node.socket,
             cluster: pods,
-            health: (self.healthz_port != 0).then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
+            health: (self.healthz_port != 0)
+                .then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
             policy,
             policy_cut: self.policy.policy_cut,
         })

@@ -92,13 +92,7 @@ pub(crate) struct Flannel {
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
     /// Address for /healthz, /readyz and /metrics besides 127.0.0.1 and ::1, which also serve /status; 0.0.0.0 and :: are all.
-    #[arg(
-        long,
-        help_heading = "Health",
-        value_name = "IP",
-        env = "FLANNELD_HEALTHZ_IP",
-        hide_env = true
-    )]
+    #[arg(long, help_heading = "Health", value_name = "IP", env = "FLANNELD_HEALTHZ_IP", hide_env = true)]
     healthz_ip: Option<IpAddr>,
     /// Health port; 0 disables the server.
     #[arg(
@@ -215,7 +209,8 @@ impl Flannel {
             },
             subnet_file: self.conflist.subnet_file.clone(),
             conflist: self.conflist.conflist(prefixes),
-            health: (self.healthz_port != 0).then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
+            health: (self.healthz_port != 0)
+                .then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
             resync: self.resync,
             wireguard_key: self.wireguard_key_file.clone(),
             derived_mac: self.derived_mac,

@@ -101,8 +101,7 @@ impl Del {
         let what = || format!("cannot detach {container} from {network}");
         let identity = self.target.existing(&self.flags.cache()).map_err(Failure::context(what()))?;
         let was_there = is_known(network, &identity, self.flags.runtime().cache());
-        let mut json =
-            json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": was_there });
+        let mut json = json!({ "network": network, "container": identity.container, "ifname": ifname, "detached": was_there });
         let Err(error) = self.delete(&identity) else {
             let text = if was_there {
                 format!("detached {container} from {network}\n")

@@ -77,12 +77,13 @@ impl StoreFlags {
     pub(crate) fn open_for_daemon(&self) -> Result<Box<dyn Store>, StoreError> {
         // A file that was removed meanwhile is not replaced by an empty one: its addresses would be assigned twice.
         let create = !self.was_opened.load(Ordering::SeqCst);
-        let opened = self.open("open the store of blocks", create).map_err(|failure| StoreError::Unavailable {
-            store: self.store.clone().unwrap_or_else(|| "of blocks".into()),
-            verb: "open",
-            key: String::new(),
-            why: failure.error.to_string(),
-        })?;
+        let opened =
+            self.open("open the store of blocks", create).map_err(|failure| StoreError::Unavailable {
+                store: self.store.clone().unwrap_or_else(|| "of blocks".into()),
+                verb: "open",
+                key: String::new(),
+                why: failure.error.to_string(),
+            })?;
         self.was_opened.store(true, Ordering::SeqCst);
         Ok(opened)
     }

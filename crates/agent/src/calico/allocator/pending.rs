@@ -31,10 +31,7 @@ impl Pending {
 
     /// Whether the store has everything, as far as it can be written.
     pub(super) fn is_empty(&self) -> bool {
-        self.unsynced.is_empty()
-            && !self.has_releases
-            && self.leak_checks.is_empty()
-            && !self.has_new_pools
+        self.unsynced.is_empty() && !self.has_releases && self.leak_checks.is_empty() && !self.has_new_pools
     }
 
     /// The number of leases that are not in the store.

@@ -228,9 +228,7 @@ impl State {
         let inner = self.lock();
         let not_ready = |why: &str| Err(Error::NotReady { why: why.into() });
         match &inner.problems.store {
-            Some(why) if inner.warm_pool.len() == 0 => {
-                return Err(Error::NoWarmAddress { why: why.clone() })
-            }
+            Some(why) if inner.warm_pool.len() == 0 => return Err(Error::NoWarmAddress { why: why.clone() }),
             // A warm address is left, and the store may answer again.
             Some(_) => return Ok(()),
             None => {}
@@ -241,7 +239,8 @@ impl State {
         if inner.problems.no_pool {
             return not_ready("there is no enabled pool");
         }
-        let shortage = inner.problems.shortages.iter().find(|(family, _)| !inner.warm_pool.has_family(**family));
+        let shortage =
+            inner.problems.shortages.iter().find(|(family, _)| !inner.warm_pool.has_family(**family));
         shortage.map_or(Ok(()), |(_, why)| not_ready(why))
     }
 

@@ -227,7 +227,8 @@ impl StoreSync {
             }
         };
         self.state.lock().rules = Some((rules.clone(), labels.clone()));
-        self.rules = Some(CachedRules { rules: rules.clone(), labels: labels.clone(), read: Some(Instant::now()) });
+        self.rules =
+            Some(CachedRules { rules: rules.clone(), labels: labels.clone(), read: Some(Instant::now()) });
         Ok((rules, labels))
     }
 
