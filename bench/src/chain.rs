@@ -148,7 +148,7 @@ impl Chain {
         if let Some(previous) = previous.filter(|_| self.has_pods()) {
             config.insert("prevResult".into(), previous.clone());
         }
-        if plugin.get("capabilities").is_some_and(|c| c["portMappings"] == json!(true)) {
+        if takes_ports(plugin) {
             config.insert("runtimeConfig".into(), json!({ "portMappings": ports(pod) }));
         }
         let kind = |value: Option<&Value>| -> Result<String> {
@@ -204,7 +204,9 @@ impl Chain {
         command.args(["cni", &verb.text().to_lowercase(), &self.name]).arg(namespace(pod));
         command.args(["--container", &container(pod), "--conf-dir", CONFIGS, "--cache-dir", CACHE]);
         command.arg("--plugin-dir").arg(folder);
-        command.args(["--capability", &format!("portMappings={}", ports(pod))]);
+        if self.plugins.iter().any(takes_ports) {
+            command.args(["--capability", &format!("portMappings={}", ports(pod))]);
+        }
         if verb == Verb::Add {
             command.arg("--json");
         }
@@ -212,6 +214,11 @@ impl Chain {
         let result = (verb == Verb::Add).then(|| serde_json::from_slice(&ended.output).ok()).flatten();
         Ok(Done { micros: ended.micros, result, fault: ended.fault })
     }
+}
+
+/// Whether the plugin has the capability `portMappings`.
+fn takes_ports(plugin: &Map<String, Value>) -> bool {
+    plugin.get("capabilities").is_some_and(|all| all["portMappings"] == json!(true))
 }
 
 /// A pod's ports on the host.

@@ -200,62 +200,6 @@ fn a_capability_that_no_plugin_takes_is_refused() {
     assert!(added.stderr.contains(why), "{}", added.stderr);
 }
 
-/// A network whose second plugin is `link`, so that ADD ends there without a change of the kernel.
-fn misspelt(node: &Node) -> String {
-    let text = r#"{
-  "cniVersion": "1.1.0",
-  "name": "typos",
-  "disableCheque": true,
-  "plugins": [
-    {"type": "link", "unknownToUs": 1},
-    {
-      "type": "bridge", "BRIDGE": "br9", "_comment": "x", "example.org/key": 1,
-      "isDefaultGatway": true, "subnet": "10.0.0.0/8",
-      "capabilities": {"portMapings": true, "mac": true},
-      "vlanTrunk": [{"id": 5}, {"minId": 1, "maximum": 7}],
-      "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "gatway": "10.0.0.1"}]],
-        "routes": [{"dst": "0.0.0.0/0", "via": "10.0.0.1"}]}
-    },
-    {"type": "flannel", "delegate": {"hairpinmode": true, "isGatway": true}},
-    {"type": "ptp", "ipam": {"type": "whereabouts", "anything": 1}, "args": {"cni": {"labels": []}}}
-  ]
-}"#;
-    let file = node.root.join("net.d/30-typos.conflist");
-    fs::write(&file, text).unwrap();
-    file.display().to_string()
-}
-
-#[test]
-fn misspelt_keys_are_reported_with_file_line_and_suggestion() {
-    let node = Node::new();
-    let file = misspelt(&node);
-    let linted = node.run(&format!("cni lint {file}"));
-    let expected = [
-        "4: disableCheque: a network list has no such key, so it has no effect; did you mean disableCheck?",
-        "9: plugins[1].isDefaultGatway: bridge has no such key, so it has no effect; did you mean isDefaultGateway?",
-        "9: plugins[1].subnet: bridge has no such key, so it has no effect; did you mean ipam.subnet?",
-        "12: plugins[1].ipam.ranges[0][0].gatway: bridge has no such key, so it has no effect; did you mean gateway?",
-        "13: plugins[1].ipam.routes[0].via: bridge has no such key, so it has no effect",
-        "11: plugins[1].vlanTrunk[1].maximum: bridge has no such key, so it has no effect",
-        "10: plugins[1].capabilities.portMapings: bridge has no such capability, so it has no effect",
-        "15: plugins[2].delegate.isGatway: bridge has no such key, so it has no effect; did you mean isGateway?",
-    ];
-    let mut expected: Vec<String> = expected.iter().map(|line| format!("warning: {file}:{line}")).collect();
-    let mut found: Vec<String> = linted.stdout.lines().map(str::to_owned).collect();
-    expected.sort();
-    found.sort();
-    assert_eq!((found, linted.code), (expected, 1), "{}", linted.stderr);
-
-    assert_eq!(node.run("cni lint pods").stdout, "no warnings: 1 network checked\n");
-    let json: Value = serde_json::from_str(&node.run("cni lint typos --json").stdout).unwrap();
-    let first = json!({"file": file, "line": 4, "key": "disableCheque",
-        "text": "a network list has no such key, so it has no effect", "suggestion": "disableCheck"});
-    assert_eq!((&json["warnings"][0], &json["problems"]), (&first, &json!([])));
-    fs::write(node.root.join("net.d/40-torn.conflist"), "{").unwrap();
-    let all = node.run("cni lint");
-    assert!(all.stdout.contains("problem: ") && all.stdout.contains("disableCheque"), "{}", all.stdout);
-}
-
 #[test]
 fn misspelt_keys_are_shown_by_add_status_and_list() {
     let node = Node::new();

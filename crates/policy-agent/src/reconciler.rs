@@ -6,10 +6,12 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
+use podwire_agent_ipc::message;
 use podwire_agent_ipc::policy::{Interface, Response};
 use podwire_netlink::{nft, Socket};
 use podwire_policy::{Compiler, Program, Warning};
 use podwire_reconcile::Reconciler;
+use serde_json::Value;
 use tracing::{debug, error, info, warn};
 
 use crate::cluster_state::{ClusterState, LocalNode};
@@ -135,15 +137,21 @@ impl PolicyReconciler {
         });
     }
 
-    /// Some of the objects that decide, as many as fit into a response.
+    /// Some of the objects that decide, as many as fit into a response, and at least one.
     fn objects(&self, after: usize) -> Response {
-        const AT_ONCE: usize = 500;
+        const MAX_BYTES: usize = message::MAX_LENGTH as usize / 4;
         if !self.cluster.is_complete() {
             let reason = "the policy source has not listed all objects yet".into();
             return Response { reason, ..Response::default() };
         }
         let snapshot = self.cluster.snapshot(&self.node, !self.lists_pods);
-        let objects = snapshot.objects().skip(after).take(AT_ONCE).collect();
+        let mut bytes = 0;
+        let fits = |object: &Value| {
+            let is_first = bytes == 0;
+            bytes += object.to_string().len();
+            is_first || bytes <= MAX_BYTES
+        };
+        let objects = snapshot.objects().skip(after).take_while(fits).collect();
         Response { enforced: true, objects, ..Response::default() }
     }
 

@@ -62,7 +62,9 @@ impl Explain {
         let snapshot = self.snapshot().map_err(Failure::context(what.clone()))?;
         let wrong = |reason: String| {
             let hint = match self.files[..] {
-                [] => "name pods as NAMESPACE/NAME; `podwire cni list` shows the pods of this node",
+                [] => {
+                    "name pods as NAMESPACE/NAME; the agent knows those of its policy source and of this node"
+                }
                 _ => "name pods as NAMESPACE/NAME, and the files that define them with --file",
             };
             Failure::new(what.clone(), podwire_cni_spec::Error::invalid_config(reason).with_details(hint))
