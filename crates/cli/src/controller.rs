@@ -62,10 +62,10 @@ pub(crate) struct Controller {
     /// URL of the API server [default: of the kubeconfig].
     #[arg(long, value_name = "URL")]
     master: Option<String>,
-    /// Address for /healthz, /readyz and /metrics besides 127.0.0.1 and ::1, which also serve /status; 0.0.0.0 and :: are all.
+    /// Address for health and metrics in addition to 127.0.0.1 and ::1; 0.0.0.0 or :: for all.
     #[arg(long, value_name = "IP")]
     healthz_ip: Option<IpAddr>,
-    /// Health port; 0 disables the server.
+    /// Port of /healthz, /readyz, /metrics and /status, on loopback; 0 disables the server.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     healthz_port: u16,
     /// Log format; RUST_LOG=debug logs more.

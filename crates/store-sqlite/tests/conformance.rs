@@ -103,10 +103,12 @@ fn a_file_that_is_removed_or_replaced_while_it_is_open_is_an_error() {
     ] {
         assert!(error.to_string().contains("was removed while it was open"), "{error}");
     }
-    let other = SqliteStore::open(&path).unwrap();
-    let error = store.get("/a").unwrap_err().to_string();
-    assert!(error.contains("was replaced by another one"), "{error}");
-    drop(other);
+    // It is put back.
     std::fs::rename(&aside, &path).unwrap();
     assert_eq!(store.get("/a").unwrap().unwrap().value, b"1");
+    // Another one takes its place.
+    std::fs::write(&aside, "").unwrap();
+    std::fs::rename(&aside, &path).unwrap();
+    let error = store.get("/a").unwrap_err().to_string();
+    assert!(error.contains("was replaced by another one"), "{error}");
 }

@@ -91,10 +91,10 @@ pub(crate) struct Flannel {
     /// Time between two full comparisons with the kernel.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
-    /// Address for /healthz, /readyz and /metrics besides 127.0.0.1 and ::1, which also serve /status; 0.0.0.0 and :: are all.
+    /// Address for health and metrics in addition to 127.0.0.1 and ::1; 0.0.0.0 or :: for all.
     #[arg(long, help_heading = "Health", value_name = "IP", env = "FLANNELD_HEALTHZ_IP", hide_env = true)]
     healthz_ip: Option<IpAddr>,
-    /// Health port; 0 disables the server.
+    /// Port of /healthz, /readyz, /metrics and /status, on loopback; 0 disables the server.
     #[arg(
         long,
         help_heading = "Health",
