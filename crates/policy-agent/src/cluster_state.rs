@@ -118,14 +118,15 @@ impl ClusterState {
         let mut claims = SourceClaims::default();
         let port = |interface: &Interface| {
             let port = interface.host_interface.as_ref()?;
-            let mac = port.pod_mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let parse = |mac: &str| mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let (mac, first_mac) = (parse(&port.pod_mac), parse(&port.first_mac));
             let (device, pod, addresses) =
                 (port.name.clone(), interface.pod_name(), interface.addresses.clone());
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.has_address_of_another(network, &pod))
             });
             let (bridged, is_trunk, uses_dhcp) = (port.is_bridge_port, port.is_trunk, port.uses_dhcp);
-            Some(PodPort { device, pod, bridged, addresses, prefixes, mac, is_trunk, uses_dhcp })
+            Some(PodPort { device, pod, bridged, addresses, prefixes, mac, first_mac, is_trunk, uses_dhcp })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)

@@ -31,6 +31,7 @@ fn port(endpoint: &Endpoint, device: &str, name: &str, bridged: bool) -> PodPort
         addresses: vec![endpoint.ip4.parse().unwrap(), endpoint.ip6.parse().unwrap()],
         prefixes: Vec::new(),
         mac: Some(mac.0),
+        first_mac: None,
         is_trunk: false,
         uses_dhcp: false,
     }

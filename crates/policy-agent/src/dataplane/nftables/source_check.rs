@@ -149,7 +149,7 @@ pub(super) fn add_sets(table: &mut DesiredTable, ports: &[&PodPort]) {
     for family in IpFamily::ALL {
         let key = vec![Type::IfName, family.address_type()];
         let pairs = ports.iter().flat_map(|port| {
-            let link_local = port.mac.map(link_local);
+            let link_local = [port.mac, port.first_mac].into_iter().flatten().map(link_local);
             let own = port.addresses.iter().copied().chain(link_local).filter(|address| family.has(address));
             own.map(|address| Element::key(Value::ifname(&port.device).and_ip(address)))
         });
