@@ -115,11 +115,16 @@ pub fn change_mac(req: &Request<'_>, mac: Mac) -> Result<()> {
     Ok(())
 }
 
-/// Tells the agent that the interface is gone, if its network has policies, and waits for the response: a container that is
-/// restarted has the same id, and the agent must receive this before it receives the new interface. An agent that is not
-/// running reads the ledger when it starts.
+/// Tells the agent that the interface is gone, and waits for the response: a container that is restarted has the same id,
+/// and the agent must receive this before it receives the new interface. An agent that is not running reads the ledger when
+/// it starts. If the network has no policies, the agent may know the interface even so: it adopts pods that were attached
+/// before their network had policies.
 pub fn detach(req: &Request<'_>) {
-    let Ok(Some(Policy { socket, .. })) = Policy::read(&req.config) else { return };
+    let socket = match Policy::read(&req.config) {
+        Ok(Some(Policy { socket, .. })) => socket,
+        _ if Path::new(policy::SOCKET).exists() => policy::SOCKET.into(),
+        _ => return,
+    };
     let _ = client::request(&socket, &policy::Request::Detach { owner: req.owner() }, DETACH_TIMEOUT);
 }
 

@@ -16,6 +16,8 @@ use crate::objects::Objects;
 use crate::source_claims::SourceClaims;
 use crate::{Kind, Update};
 
+mod unguarded;
+
 /// This node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalNode {
@@ -39,6 +41,8 @@ pub(crate) struct ClusterState {
     /// The kinds that the source has listed at least once.
     listed: BTreeSet<Kind>,
     interfaces: BTreeMap<Owner, Interface>,
+    /// Pods whose interfaces were detached and that the source still lists.
+    detached: BTreeSet<String>,
 }
 
 /// The attached interfaces of this node's pods.
@@ -87,21 +91,31 @@ impl ClusterState {
     }
 
     /// Adds an interface. An address has one owner: other interfaces with one of its addresses are removed. The DEL of
-    /// their pods was not reported.
-    pub fn attach(&mut self, interface: Interface) {
+    /// their pods was not reported. Returns the addresses that a pod no longer has, or that another pod had.
+    pub fn attach(&mut self, interface: Interface) -> Vec<IpAddr> {
+        let known = self.interfaces.get(&interface.owner);
+        if known.is_some_and(|known| known.addresses == interface.addresses) {
+            // Only another property has changed, such as the MAC address.
+            self.interfaces.insert(interface.owner.clone(), interface);
+            return Vec::new();
+        }
         let taken = |other: &Interface| other.addresses.iter().any(|one| interface.addresses.contains(one));
         let previous_owners: Vec<_> =
             self.interfaces.iter().filter(|(_, other)| taken(other)).map(|(key, _)| key.clone()).collect();
-        previous_owners.iter().for_each(|key| self.detach(key));
-        self.detach(&interface.owner);
+        let mut released: Vec<IpAddr> = previous_owners.iter().flat_map(|key| self.detach(key)).collect();
+        released.extend(self.detach(&interface.owner));
         self.mark_pods_of(&interface);
+        self.detached.remove(&interface.pod_name());
         self.interfaces.insert(interface.owner.clone(), interface);
+        released
     }
 
-    pub fn detach(&mut self, key: &Owner) {
-        if let Some(interface) = self.interfaces.remove(key) {
-            self.mark_pods_of(&interface);
-        }
+    /// Removes an interface. Returns its addresses.
+    pub fn detach(&mut self, key: &Owner) -> Vec<IpAddr> {
+        let Some(interface) = self.interfaces.remove(key) else { return Vec::new() };
+        self.mark_pods_of(&interface);
+        self.detached.insert(interface.pod_name());
+        interface.addresses
     }
 
     /// Marks the pod of the interface, and pods that the source lists with its addresses, as changed.

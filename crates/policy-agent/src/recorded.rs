@@ -5,20 +5,40 @@ use std::collections::BTreeMap;
 use podwire_agent_ipc::policy::Interface;
 use podwire_agent_ipc::Owner;
 use podwire_cni_plugin::ledger::{self, Entry};
-use podwire_cni_spec::{Args, Attachment, Version};
+use podwire_cni_spec::{json, Args, Attachment, Version};
 use serde_json::Value;
 
-/// The recorded interfaces of networks with `"policy": {"type": "k8s"}`.
-pub(crate) fn interfaces() -> Vec<Interface> {
+/// The plugins that connect pods to which policies apply.
+const CONNECTING: [&str; 3] = ["bridge", "ptp", "calico"];
+
+/// The recorded interfaces.
+#[derive(Debug, Default)]
+pub(crate) struct Recorded {
+    /// Those of networks with `"policy": {"type": "k8s"}`.
+    pub enforced: Vec<Interface>,
+    /// Those of networks without the key `policy`, or from before their network had it.
+    pub without_policy: Vec<Interface>,
+}
+
+/// Reads the ledger.
+pub(crate) fn interfaces() -> Recorded {
     let entries: Vec<Entry> = ledger::all().into_iter().flat_map(|file| file.entries).collect();
     let macs: BTreeMap<Owner, String> = entries.iter().filter_map(tuned_mac).collect();
-    let is_enforced =
-        |entry: &&Entry| entry.config.pointer("/policy/type").and_then(Value::as_str) == Some("k8s");
-    let mut interfaces: Vec<Interface> = entries.iter().filter(is_enforced).filter_map(interface).collect();
-    for interface in &mut interfaces {
+    let mut recorded = Recorded::default();
+    for entry in entries.iter().filter(|entry| CONNECTING.contains(&entry.plugin.as_str())) {
+        let into = match json::get(&entry.config, "policy") {
+            None => &mut recorded.without_policy,
+            Some(policy) if json::get(policy, "type").and_then(Value::as_str) == Some("k8s") => {
+                &mut recorded.enforced
+            }
+            // Another implementation enforces the network's policies.
+            Some(_) => continue,
+        };
+        let Some(mut interface) = interface(entry) else { continue };
         macs.get(&interface.owner).into_iter().for_each(|mac| interface.set_mac(mac));
+        into.push(interface);
     }
-    interfaces
+    recorded
 }
 
 fn interface(entry: &Entry) -> Option<Interface> {
