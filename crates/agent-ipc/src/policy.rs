@@ -80,8 +80,15 @@ pub struct HostInterface {
     pub name: String,
     /// Whether it is a bridge port.
     pub is_bridge_port: bool,
+    /// The bridge, if it is a port.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bridge: String,
     /// The MAC address of the pod's end.
     pub pod_mac: String,
+    /// Its MAC address when it was created, if the plugin tuning changed it: the kernel derived the link-local address
+    /// from it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub first_mac: String,
     /// Whether the network's config makes it a VLAN trunk.
     #[serde(default)]
     pub is_trunk: bool,
@@ -99,7 +106,9 @@ impl HostInterface {
         Some(HostInterface {
             name: result.interfaces[outside].name.clone(),
             is_bridge_port: outside > 0,
+            bridge: outside.checked_sub(1).map(|at| result.interfaces[at].name.clone()).unwrap_or_default(),
             pod_mac: result.interfaces[inside].mac.clone(),
+            first_mac: String::new(),
             is_trunk: json::get(config, "vlanTrunk")
                 .and_then(Value::as_array)
                 .is_some_and(|list| !list.is_empty()),
@@ -122,6 +131,15 @@ impl Interface {
             host_interface: HostInterface::find(result, &owner.ifname, config),
             owner,
         }
+    }
+
+    /// Notes that the pod's end has another MAC address now.
+    pub fn set_mac(&mut self, mac: &str) {
+        let Some(port) = self.host_interface.as_mut().filter(|port| port.pod_mac != mac) else { return };
+        if port.first_mac.is_empty() {
+            port.first_mac.clone_from(&port.pod_mac);
+        }
+        port.pod_mac = mac.to_owned();
     }
 
     /// `namespace/pod`.

@@ -127,6 +127,8 @@ pub struct PolicyStatus {
     pub as_of: Option<String>,
     /// Selectors that match nothing.
     pub unmatched_selectors: UnmatchedSelectors,
+    /// Pods of this node that policies protect only in part.
+    pub unguarded_pods: UnguardedPods,
     /// Why policies are not enforced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
@@ -139,6 +141,16 @@ pub struct UnmatchedSelectors {
     /// The number of all.
     pub count: usize,
     /// The first 20, each with the place in its policy.
+    pub first: Vec<String>,
+}
+
+/// Pods of this node whose interfaces the policy agent does not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct UnguardedPods {
+    /// The number of all.
+    pub count: usize,
+    /// The first 20, `namespace/name`.
     pub first: Vec<String>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ipnet::IpNet;
-use podwire_agent_ipc::status::{PolicyStatus, UnmatchedSelectors};
+use podwire_agent_ipc::status::{PolicyStatus, UnguardedPods, UnmatchedSelectors};
 use podwire_kubernetes::Backoff;
 use podwire_policy_agent::{PolicyAgent, PolicyAgentOptions, Source};
 use tracing::error;
@@ -11,7 +11,7 @@ use tracing::error;
 use crate::status::StatusHandle;
 use crate::Result;
 
-/// The number of unmatched selectors that the status lists.
+/// The number of unmatched selectors, and of unguarded pods, that the status lists.
 const MAX_UNMATCHED: usize = 20;
 
 /// What the policy agent is started with.
@@ -61,6 +61,10 @@ fn policy_status(status: podwire_policy_agent::PolicyStatus) -> PolicyStatus {
         unmatched_selectors: UnmatchedSelectors {
             count,
             first: unmatched.into_iter().take(MAX_UNMATCHED).collect(),
+        },
+        unguarded_pods: UnguardedPods {
+            count: status.unguarded.len(),
+            first: status.unguarded.into_iter().take(MAX_UNMATCHED).collect(),
         },
         problem,
     }

@@ -107,8 +107,9 @@ impl Plugin for Bridge {
         errors.extend(lease::release_through_interface(req).err());
         let mut links = Host::here()?;
         errors.extend(veth_pair::remove(req, &mut links, node.used_nft()).err());
-        errors.extend(lease::release(req).err());
+        // Before the release: the agent forgets the connections of an address before it lets the next pod have it.
         policy::detach(req);
+        errors.extend(lease::release(req).err());
         Error::all(errors)
     }
 

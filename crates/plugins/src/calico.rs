@@ -119,8 +119,9 @@ impl Plugin for Calico {
         errors.extend(agent::withdraw(req).err());
         errors.extend(disconnect(req, &mut node).err());
         errors.extend(bandwidth::remove(req).err());
-        errors.extend(pod_cidr::substitute(req).and_then(|req| lease::release(&req)).err());
+        // Before the release: the agent forgets the connections of an address before it lets the next pod have it.
         policy::detach(req);
+        errors.extend(pod_cidr::substitute(req).and_then(|req| lease::release(&req)).err());
         Error::all(errors)
     }
 

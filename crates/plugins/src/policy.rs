@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use podwire_agent_ipc::client;
 use podwire_agent_ipc::policy::{self, Interface};
-use podwire_cni_plugin::{Request, Result};
+use podwire_cni_plugin::{ledger, Request, Result};
 use podwire_cni_spec::{code, json, Attachment, Error};
-use podwire_kernel::Undo;
+use podwire_kernel::{Mac, Undo};
 use serde_json::Value;
 
 /// How long an ADD waits, in seconds, if its config does not say.
@@ -20,6 +20,9 @@ const DEFAULT_TIMEOUT: u64 = 10;
 const MARGIN: Duration = Duration::from_secs(1);
 /// A DEL waits only until the agent has received the request.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The plugins that connect pods to which policies apply.
+const CONNECTING: [&str; 3] = ["bridge", "ptp", "calico"];
 
 /// The `policy` section of a network's config.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +69,7 @@ impl Policy {
     }
 
     /// Returns when the policies of the attached interface are enforced.
-    fn await_enforcement(&self, req: &Request<'_>, result: &Attachment) -> Result<()> {
-        let interface = Interface::new(req.owner(), &req.args, &req.config, result);
+    fn await_enforcement(&self, interface: Interface) -> Result<()> {
         let pod = interface.pod_name();
         let timeout_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         let request = policy::Request::Attach { interface, timeout_ms };
@@ -96,14 +98,33 @@ pub fn await_enforcement<'a>(
 ) -> Result<()> {
     let Some(policy) = policy else { return Ok(()) };
     undo.push(|| detach(req));
-    policy.await_enforcement(req, result)
+    policy.await_enforcement(Interface::new(req.owner(), &req.args, &req.config, result))
 }
 
-/// Tells the agent that the interface is gone, if its network has policies, and waits for the response: a container that is
-/// restarted has the same id, and the agent must receive this before it receives the new interface. An agent that is not
-/// running reads the ledger when it starts.
+/// Tells the agent that the pod's interface gets another MAC address, and waits until the rules accept it: on a bridge
+/// they drop frames with any other. Only the config of the plugin that connected the pod has the key `policy`, so the
+/// request comes from the ledger.
+pub fn change_mac(req: &Request<'_>, mac: Mac) -> Result<()> {
+    for plugin in CONNECTING {
+        let Some(connected) = ledger::requests(&req.owner(), plugin, req.registry).pop() else { continue };
+        let Some(policy) = Policy::read(&connected.config)? else { continue };
+        let mut interface = Interface::new(req.owner(), &req.args, &connected.config, connected.recorded()?);
+        interface.set_mac(&mac.to_string());
+        return policy.await_enforcement(interface);
+    }
+    Ok(())
+}
+
+/// Tells the agent that the interface is gone, and waits for the response: a container that is restarted has the same id,
+/// and the agent must receive this before it receives the new interface. An agent that is not running reads the ledger when
+/// it starts. If the network has no policies, the agent may know the interface even so: it adopts pods that were attached
+/// before their network had policies.
 pub fn detach(req: &Request<'_>) {
-    let Ok(Some(Policy { socket, .. })) = Policy::read(&req.config) else { return };
+    let socket = match Policy::read(&req.config) {
+        Ok(Some(Policy { socket, .. })) => socket,
+        _ if Path::new(policy::SOCKET).exists() => policy::SOCKET.into(),
+        _ => return,
+    };
     let _ = client::request(&socket, &policy::Request::Detach { owner: req.owner() }, DETACH_TIMEOUT);
 }
 

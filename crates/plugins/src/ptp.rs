@@ -83,8 +83,9 @@ impl Plugin for Ptp {
         errors.extend(masquerade::remove(req, &mut node).err());
         let mut links = Host::here()?;
         errors.extend(veth_pair::remove(req, &mut links, node.used_nft()).err());
-        errors.extend(lease::release(req).err());
+        // Before the release: the agent forgets the connections of an address before it lets the next pod have it.
         policy::detach(req);
+        errors.extend(lease::release(req).err());
         Error::all(errors)
     }
 

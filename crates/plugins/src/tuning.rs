@@ -16,6 +16,7 @@ use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result}
 use podwire_cni_spec::{Attachment, Version};
 use podwire_kernel::{sysctl, Host, Undo};
 
+use crate::policy;
 use allowlist::Allowlist;
 use backup::Backup;
 pub(crate) use settings::Settings;
@@ -56,6 +57,9 @@ impl Plugin for Tuning {
         let backup = Backup::of(req, &mut pod, &settings)?;
         undo.push(|| drop(self.del(req)));
         backup.save(req)?;
+        if let Some(mac) = settings.link.mac {
+            policy::change_mac(req, mac)?;
+        }
         for (key, value) in &settings.sysctl {
             pod.run(|| sysctl::write(key, value))?.doing(|| format!("set sysctl to {value:?}"))?;
         }

@@ -16,6 +16,8 @@ use crate::objects::Objects;
 use crate::source_claims::SourceClaims;
 use crate::{Kind, Update};
 
+mod unguarded;
+
 /// This node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalNode {
@@ -41,6 +43,8 @@ pub(crate) struct ClusterState {
     interfaces: BTreeMap<Owner, Interface>,
     /// Pods that were attached before the source listed them.
     starting: BTreeSet<String>,
+    /// Pods whose interfaces were detached and that the source still lists.
+    detached: BTreeSet<String>,
 }
 
 /// The attached interfaces of this node's pods.
@@ -95,26 +99,36 @@ impl ClusterState {
     }
 
     /// Adds an interface. An address has one owner: other interfaces with one of its addresses are removed. The DEL of
-    /// their pods was not reported.
-    pub fn attach(&mut self, interface: Interface) {
+    /// their pods was not reported. Returns the addresses that a pod no longer has, or that another pod had.
+    pub fn attach(&mut self, interface: Interface) -> Vec<IpAddr> {
+        let known = self.interfaces.get(&interface.owner);
+        if known.is_some_and(|known| known.addresses == interface.addresses) {
+            // Only another property has changed, such as the MAC address.
+            self.interfaces.insert(interface.owner.clone(), interface);
+            return Vec::new();
+        }
         let taken = |other: &Interface| other.addresses.iter().any(|one| interface.addresses.contains(one));
         let previous_owners: Vec<_> =
             self.interfaces.iter().filter(|(_, other)| taken(other)).map(|(key, _)| key.clone()).collect();
-        previous_owners.iter().for_each(|key| self.detach(key));
-        self.detach(&interface.owner);
+        let mut released: Vec<IpAddr> = previous_owners.iter().flat_map(|key| self.detach(key)).collect();
+        released.extend(self.detach(&interface.owner));
         self.mark_pods_of(&interface);
         // At the start, attached pods come before the first list. One that is not in it was deleted meanwhile.
         if self.is_complete() && !self.knows(&interface.pod_name()) {
             self.starting.insert(interface.pod_name());
         }
+        self.detached.remove(&interface.pod_name());
         self.interfaces.insert(interface.owner.clone(), interface);
+        released
     }
 
-    pub fn detach(&mut self, key: &Owner) {
-        if let Some(interface) = self.interfaces.remove(key) {
-            self.mark_pods_of(&interface);
-            self.starting.remove(&interface.pod_name());
-        }
+    /// Removes an interface. Returns its addresses.
+    pub fn detach(&mut self, key: &Owner) -> Vec<IpAddr> {
+        let Some(interface) = self.interfaces.remove(key) else { return Vec::new() };
+        self.mark_pods_of(&interface);
+        self.starting.remove(&interface.pod_name());
+        self.detached.insert(interface.pod_name());
+        interface.addresses
     }
 
     /// Marks the pod of the interface, and pods that the source lists with its addresses, as changed.
@@ -131,14 +145,15 @@ impl ClusterState {
         let mut claims = SourceClaims::default();
         let port = |interface: &Interface| {
             let port = interface.host_interface.as_ref()?;
-            let mac = port.pod_mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let parse = |mac: &str| mac.parse::<podwire_kernel::Mac>().ok().map(|mac| mac.0);
+            let (mac, first_mac) = (parse(&port.pod_mac), parse(&port.first_mac));
             let (device, pod, addresses) =
                 (port.name.clone(), interface.pod_name(), interface.addresses.clone());
             let prefixes = self.pods.get(&pod).map_or_else(Vec::new, |known| {
                 claims.grant(known, interface, |network| self.has_address_of_another(network, &pod))
             });
             let (bridged, is_trunk, uses_dhcp) = (port.is_bridge_port, port.is_trunk, port.uses_dhcp);
-            Some(PodPort { device, pod, bridged, addresses, prefixes, mac, is_trunk, uses_dhcp })
+            Some(PodPort { device, pod, bridged, addresses, prefixes, mac, first_mac, is_trunk, uses_dhcp })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)

@@ -18,7 +18,9 @@ use crate::cluster_state::{ClusterState, LocalNode};
 use crate::connection_cleanup::ConnectionCleanup;
 use crate::dataplane::{Change, Nftables, NodeInput, PodPort, POLICY_TABLE};
 use crate::drop_log::DropLog;
+use crate::earlier_pods::EarlierPods;
 use crate::message::Message;
+use crate::released_addresses::ReleasedAddresses;
 use crate::status::{PolicyStatus, StatusHandle};
 use crate::{recorded, Error, Result};
 
@@ -58,6 +60,11 @@ pub(crate) struct PolicyReconciler {
     drop_log: Option<DropLog>,
     /// `None` unless the agent closes connections.
     cleanup: Option<ConnectionCleanup>,
+    released: ReleasedAddresses,
+    /// Pods that were attached before their network had policies, and are not guarded yet.
+    earlier: EarlierPods,
+    /// The pods that are not guarded.
+    unguarded: BTreeSet<String>,
 }
 
 /// The outcome of a reconcile.
@@ -80,7 +87,9 @@ impl PolicyReconciler {
         let mut rule_events = Socket::netfilter()?;
         rule_events.subscribe(nft::GROUP)?;
         let mut cluster = ClusterState::default();
-        recorded::interfaces().into_iter().for_each(|interface| cluster.attach(interface));
+        let recorded = recorded::interfaces();
+        recorded.enforced.into_iter().for_each(|interface| drop(cluster.attach(interface)));
+        let released = ReleasedAddresses::open(|ip| cluster.has_address(ip))?;
         Ok(PolicyReconciler {
             status,
             rule_events,
@@ -96,6 +105,9 @@ impl PolicyReconciler {
             logged: BTreeSet::new(),
             drop_log: DropLog::open().inspect_err(warn_not_logged).ok(),
             cleanup: options.close_denied.then(ConnectionCleanup::open).transpose()?,
+            released,
+            earlier: EarlierPods::new(recorded.without_policy),
+            unguarded: BTreeSet::new(),
         })
     }
 
@@ -124,8 +136,26 @@ impl PolicyReconciler {
         cleanup.close_denied(compiler.program(), &mut self.tables)
     }
 
-    /// Responds to the plugins whose pods are enforced. With a source that lists pods, a pod must be listed first.
-    fn respond(&mut self) {
+    /// Adds the pods that were attached before their network had policies, and reports those that are not guarded.
+    fn adopt_earlier_pods(&mut self) {
+        self.earlier.adopt(&mut self.cluster, &self.pod_networks);
+        let unguarded = self.cluster.unguarded(&self.node, &self.pod_networks);
+        for pod in unguarded.difference(&self.unguarded) {
+            warn!(
+                pod,
+                "the policies of a pod apply only in part: its interface is not known, recreate the pod \
+                 on a network with the key `policy`"
+            );
+        }
+        self.unguarded = unguarded;
+    }
+
+    /// Responds to the plugins whose pods are enforced. With a source that lists pods, a pod must be listed first. A pod
+    /// may not inherit the connections of its address.
+    fn respond(&mut self) -> Result<()> {
+        for (interface, _) in &self.waiting {
+            self.released.before_reuse(&interface.addresses)?;
+        }
         let (cluster, lists_pods) = (&self.cluster, self.lists_pods);
         self.waiting.retain(|(interface, sender)| {
             if lists_pods && !cluster.knows(&interface.pod_name()) {
@@ -135,6 +165,10 @@ impl PolicyReconciler {
             let _ = sender.send(Response { enforced: true, ..Response::default() });
             false
         });
+        if self.waiting.is_empty() {
+            self.released.sweep()?;
+        }
+        Ok(())
     }
 
     /// Some of the objects that decide, as many as fit into a response, and at least one.
@@ -190,6 +224,7 @@ impl PolicyReconciler {
             closed_connections: status.closed_connections + *closed_connections as u64,
             last_change: latency.unwrap_or(status.last_change),
             unmatched_selectors,
+            unguarded: self.unguarded.iter().cloned().collect(),
             as_of: self.as_of,
             problem: None,
         };
@@ -223,10 +258,13 @@ impl Reconciler for PolicyReconciler {
                 (self.pod_networks, self.node.addresses) = (pods, node);
             }
             Message::Attach(interface, sender) => {
-                self.cluster.attach(interface.clone());
+                self.released.release(self.cluster.attach(interface.clone()));
                 self.waiting.push((interface, sender));
             }
-            Message::Detach(owner) => self.cluster.detach(&owner),
+            Message::Detach(owner) => {
+                self.released.release(self.cluster.detach(&owner));
+                self.earlier.detach(&owner);
+            }
             Message::Objects(after, sender) => {
                 // A client that no longer waits does not receive.
                 let _ = sender.send(self.objects(after));
@@ -240,6 +278,7 @@ impl Reconciler for PolicyReconciler {
         if !self.cluster.is_complete() {
             return Ok(None);
         }
+        self.adopt_earlier_pods();
         let mut compiler = self.cluster.compiler(self.compiler.take(), &self.node, !self.lists_pods);
         let (ports, claim_warnings) = self.cluster.ports();
         let warnings = compiler.warnings().cloned().chain(claim_warnings).collect();
@@ -250,8 +289,9 @@ impl Reconciler for PolicyReconciler {
         // There was no event, so another program had changed the rules.
         let repaired = latency.is_none() && !change.is_empty();
         let closed = self.close_denied(repaired);
-        self.respond();
+        let responded = self.respond();
         self.log_warnings(warnings);
+        responded?;
         Ok(Some(Applied { change, latency, repaired, closed_connections: closed? }))
     }
 

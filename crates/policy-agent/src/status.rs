@@ -28,6 +28,9 @@ pub struct PolicyStatus {
     pub last_change: Duration,
     /// Selectors that select nothing, each with its object, field and text.
     pub unmatched_selectors: Vec<String>,
+    /// The pods of this node, `namespace/name`, that policies protect only in part: the agent does not know their
+    /// interfaces.
+    pub unguarded: Vec<String>,
     /// The time of the newest change that is enforced, if the source knows it.
     pub as_of: Option<SystemTime>,
     /// The last error, until a reconcile succeeds.

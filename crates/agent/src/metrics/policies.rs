@@ -18,6 +18,7 @@ pub(super) struct PolicyMetrics {
     policies: Gauge,
     interfaces: Gauge,
     unmatched: Gauge,
+    unguarded: Family<Labels, Gauge>,
     objects: Family<Labels, Gauge>,
     changes: Counter,
     repairs: Counter,
@@ -36,6 +37,7 @@ impl PolicyMetrics {
             policies: Gauge::default(),
             interfaces: Gauge::default(),
             unmatched: Gauge::default(),
+            unguarded: Family::default(),
             objects: Family::default(),
             changes: Counter::default(),
             repairs: Counter::default(),
@@ -55,6 +57,8 @@ impl PolicyMetrics {
         );
         let text = "Selectors of policies that match nothing";
         all.register("unmatched_selectors", text, metrics.unmatched.clone());
+        let text = "1 for each pod of this node that policies protect only in part";
+        all.register("unguarded_pod", text, metrics.unguarded.clone());
         let text = "Kernel objects that enforce policies, by kind";
         all.register("kernel_objects", text, metrics.objects.clone());
         all.register("changes", "Changes of the kernel's rules", metrics.changes.clone());
@@ -85,6 +89,10 @@ impl PolicyMetrics {
         self.policies.set(state.policies as i64);
         self.interfaces.set(state.interfaces as i64);
         self.unmatched.set(state.unmatched_selectors.len() as i64);
+        self.unguarded.clear();
+        for pod in &state.unguarded {
+            self.unguarded.get_or_create(&vec![("pod", pod.clone())]).set(1);
+        }
         let TableSize { chains, rules, sets, elements } = state.size;
         for (kind, count) in [("chain", chains), ("rule", rules), ("set", sets), ("element", elements)] {
             self.objects.get_or_create(&vec![("kind", kind.to_owned())]).set(count as i64);

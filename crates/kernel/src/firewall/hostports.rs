@@ -208,10 +208,11 @@ fn forget(
     for map in maps.iter().filter(|map| map.protocol != Protocol::Tcp && map.maps_something()) {
         let filter = ct::Filter {
             family: nft_family(&map.pod),
-            protocol: map.protocol.number(),
-            port: map.host_port,
+            service: Some((map.protocol.number(), map.host_port)),
+            source: None,
             destination: map.address(),
             answers_from: answers_from(map),
+            answers_to: None,
         };
         ct::delete(nft, &filter)?;
     }

@@ -1,10 +1,10 @@
 //! Single connections, for callers that decide about each.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::entry::{
-    message, part, send_deletions, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT, CTA_TUPLE_MASTER,
-    CTA_TUPLE_PROTO, HEADER, IPCTNL_MSG_CT_GET,
+    destination, message, part, send_deletions, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT,
+    CTA_TUPLE_MASTER, CTA_TUPLE_PROTO, HEADER, IPCTNL_MSG_CT_GET,
 };
 use crate::attr;
 use crate::error::Result;
@@ -28,6 +28,12 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// All its addresses: of both ends, before and after translation.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let of = |tuple: &[u8]| [source(tuple), destination(tuple)];
+        [of(&self.entry.original), of(&self.entry.reply)].into_iter().flatten().flatten()
+    }
+
     fn decode(frame: &Frame<'_>, family: Family) -> Option<Connection> {
         let entry = Entry::decode(frame)?;
         let port = |tuple: &[u8], kind: u16| part(tuple, CTA_TUPLE_PROTO, kind).and_then(|a| a.be16());
@@ -82,6 +88,8 @@ mod tests {
             let one = list(socket, Family::Ip, translated).unwrap();
             assert_eq!(one.len(), 1, "{all:?}");
             assert_eq!((one[0].protocol, one[0].is_announced), (17, false));
+            let addresses: Vec<String> = one[0].addresses().map(|ip| ip.to_string()).collect();
+            assert_eq!(addresses, ["127.0.0.1", "127.0.0.1", "127.0.0.9", "127.0.0.1"]);
             forget(socket, &one).unwrap();
             assert_eq!(ports(), [1001, 1001]);
             // Again: it is already gone.

@@ -31,6 +31,8 @@ pub enum Field {
     Ip4Destination,
     Ip6Source,
     Ip6Destination,
+    /// The hop limit of an IPv6 packet: 255 proves that no router has forwarded it.
+    HopLimit,
     PortSource,
     PortDestination,
     /// The flags of a TCP header, of which [`Rule::ACK`] is one. Check the protocol first.
@@ -87,7 +89,7 @@ impl Field {
 
     fn length(self) -> u32 {
         match self {
-            Field::Family | Field::Protocol | Field::IcmpType | Field::TcpFlags => 1,
+            Field::Family | Field::Protocol | Field::IcmpType | Field::TcpFlags | Field::HopLimit => 1,
             Field::MacDestinationFirst => 1,
             Field::PortSource | Field::PortDestination => 2,
             Field::EtherType | Field::EtherTypeOnWire | Field::VxlanEtherType => 2,
@@ -111,6 +113,7 @@ impl Field {
             Field::Ip4Destination => payload(Header::Network, 16),
             Field::Ip6Source => payload(Header::Network, 8),
             Field::Ip6Destination => payload(Header::Network, 24),
+            Field::HopLimit => payload(Header::Network, 7),
             Field::PortSource => payload(Header::Transport, 0),
             Field::PortDestination => payload(Header::Transport, 2),
             Field::TcpFlags => payload(Header::Transport, 13),

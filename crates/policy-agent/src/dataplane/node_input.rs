@@ -35,6 +35,9 @@ pub struct PodPort {
     pub prefixes: Vec<IpNet>,
     /// The pod's MAC address. On a bridge it is the only source MAC that the pod may use.
     pub mac: Option<[u8; 6]>,
+    /// Its MAC address when it was attached, if another plugin changed it since. The pod's link-local address follows from
+    /// the first one.
+    pub first_mac: Option<[u8; 6]>,
     /// Whether the network's config makes the bridge port a VLAN trunk: the pod may send any frames.
     pub is_trunk: bool,
     /// Whether the pod's addresses come from DHCP.

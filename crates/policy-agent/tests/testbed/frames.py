@@ -1,5 +1,5 @@
-"""frames.py send: reads frames in hexadecimal from standard input, one a line, and sends them at eth0.
-frames.py sniff: prints the texts (`<…>`) of the frames that arrive at eth0, until `<end>`.
+"""frames.py send DEVICE: reads frames in hexadecimal from standard input, one a line, and sends them.
+frames.py sniff DEVICE: prints the texts (`<…>`) of the frames that arrive, until `<end>`.
 """
 
 import re
@@ -7,7 +7,7 @@ import socket
 import sys
 
 sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
-sock.bind(("eth0", 0))
+sock.bind((sys.argv[2], 0))
 if sys.argv[1] == "send":
     for line in sys.stdin:
         sock.send(bytes.fromhex(line))

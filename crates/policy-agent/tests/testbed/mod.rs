@@ -143,6 +143,25 @@ impl Endpoint {
         pod
     }
 
+    /// A routed pod as the plugin calico creates it; `number` is the last part of its addresses.
+    pub fn calico(number: u8) -> Endpoint {
+        let (host, ip4, ip6) =
+            (format!("cali{number}"), format!("10.3.0.{number}"), format!("fd00:3::{number}"));
+        let pod = Endpoint::attached(&host, &ip4, &ip6);
+        let (mac, gateway) = ("ee:ee:ee:ee:ee:ee", "fe80::ecee:eeff:feee:eeee");
+        run(&format!("ip link set {host} address {mac}; ip addr add {gateway}/64 dev {host} nodad || true"));
+        run(&format!("sysctl -qw net.ipv4.conf.{host}.proxy_arp=1"));
+        run(&format!("ip route add {ip4} dev {host}; ip -6 route add {ip6} dev {host}"));
+        pod.sh(&format!("ip addr add {ip4}/32 dev eth0; ip addr add {ip6}/128 dev eth0 nodad"));
+        pod.sh("ip route add 169.254.1.1 dev eth0; ip route add default via 169.254.1.1");
+        pod.sh(&format!("ip neigh replace 169.254.1.1 lladdr {mac} dev eth0"));
+        pod.sh(&format!("ip -6 neigh replace {gateway} lladdr {mac} dev eth0"));
+        pod.sh(&format!("ip -6 route add default via {gateway} dev eth0"));
+        pod.disable_icmp_rate_limit();
+        pod.wait_until_reachable();
+        pod
+    }
+
     /// Another node on the same L2 segment: 192.0.2.2, and 198.51.100.2 through a tunnel.
     pub fn node() -> Endpoint {
         let node = Endpoint::external();
@@ -167,6 +186,10 @@ impl Endpoint {
         external.sh("ip route add default via 192.0.2.1; ip -6 route add default via fd00:9::1");
         external.wait_until_reachable();
         external
+    }
+
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
     }
 
     fn path(&self) -> String {

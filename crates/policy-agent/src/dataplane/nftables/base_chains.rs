@@ -9,6 +9,7 @@ use super::family::NftFamily;
 use super::model::DesiredTable;
 use super::names::{EGRESS, INGRESS, POD_NETWORKS, POD_TO_ITSELF};
 use super::reasons::{Reasons, UNKNOWN_POD};
+use super::source_check::link_messages;
 use super::{closed_connections, granted_prefixes};
 use crate::dataplane::node_input::NodeInput;
 
@@ -16,7 +17,6 @@ use crate::dataplane::node_input::NodeInput;
 const EGRESS_PRIORITY: i32 = -10;
 /// Directly after egress: what passed the sender's policies is checked by the receiver's.
 const INGRESS_PRIORITY: i32 = -9;
-const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
 
 pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reasons) {
     for (name, hook, priority, chain) in [
@@ -56,11 +56,8 @@ fn preamble(late: Vec<Rule>) -> Vec<Rule> {
     // reassembles fragments first, so every packet that is checked has its ports.
     rules.push(Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept());
     rules.extend(late);
-    // IPv6 has no ARP: neighbour and router discovery (133 to 137) and multicast listener messages (130 to 132, 143).
-    for (first, last) in [(130, 137), (143, 143)] {
-        let message = Rule::new().family(Family::Ip6).is(Field::Protocol, &[ICMPV6]);
-        rules.push(message.between(Field::IcmpType, &[first], &[last]).accept());
-    }
+    // IPv6 has no ARP.
+    rules.extend(link_messages(&|| Rule::new().family(Family::Ip6), Rule::accept));
     for family in IpFamily::ALL {
         let rule = Rule::new().family(family.packet_family());
         let (ends, set) = ([family.source(), family.destination()], family.set_name(POD_TO_ITSELF));

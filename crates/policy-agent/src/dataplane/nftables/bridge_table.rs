@@ -10,8 +10,8 @@ use super::family::NftFamily;
 use super::model::{DesiredTable, SetKind};
 use super::names::BRIDGE_TABLE;
 use super::source_check::{
-    add_sets, from_link_local, from_own_link_local, from_ports, icmpv6, not_allowed, udp,
-    without_own_address, CHAIN, ICMPV6, LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT,
+    add_sets, from_link_local, from_own_link_local, from_ports, icmpv6, link_messages, not_allowed, not_own,
+    udp, without_own_address, CHAIN, LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT,
     NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT, ROUTER_ADVERTISEMENT, SOURCES,
 };
 use crate::dataplane::node_input::{NodeInput, PodPort};
@@ -55,7 +55,7 @@ pub(super) fn build(program: &Program, input: &NodeInput) -> DesiredTable {
     build_spoofed(&mut table, &ports, input);
     let sent = [check_frames(), check_arp(&ports), check_ipv4(&ports), check_ipv6(&ports)];
     table.add_base_chain(CHAIN, PREROUTING, sent.concat());
-    table.add_base_chain("to_pods", FORWARD, check_received());
+    table.add_base_chain("to_pods", FORWARD, check_received(&ports));
     table
 }
 
@@ -118,8 +118,9 @@ fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
 }
 
 /// Checks what a pod with ingress policies receives from other ports: frames to multicast, broadcast and link-local
-/// addresses. Policies know only the pods' own addresses, so of these frames only those that a network needs pass.
-fn check_received() -> Vec<Rule> {
+/// addresses, and to addresses that are not the pod's own, which it may have on another interface. Policies know only the
+/// pods' own addresses, so of these frames only those that a network needs pass.
+fn check_received(ports: &[&PodPort]) -> Vec<Rule> {
     let to_pod = |rule: Rule| rule.in_set(&[Field::InterfaceOut], ISOLATED);
     let to_group = || to_pod(Rule::new().any_bit(Field::MacDestinationFirst, 1));
     let (server4, client4) = DHCPV4;
@@ -127,18 +128,19 @@ fn check_received() -> Vec<Rule> {
     let to_link_local =
         |rule: Rule| rule.prefix(IpFamily::V6.destination(), LINK_LOCAL.into(), LINK_LOCAL_BITS, true);
     let v6 = || to_pod(Rule::new().is(Field::EtherType, &IPV6));
-    let discovery = |rule: Rule, first, last| {
-        rule.is(Field::Protocol, &[ICMPV6]).between(Field::IcmpType, &[first], &[last])
-    };
-    vec![
-        to_group().is(Field::EtherType, &ARP).accept(),
-        // Neighbours, routers and group memberships.
-        discovery(v6(), 130, 137).accept(),
-        discovery(v6(), 143, 143).accept(),
+    let mut rules = vec![to_group().is(Field::EtherType, &ARP).accept()];
+    rules.extend(link_messages(&v6, Rule::accept));
+    rules.extend([
         to_group().is(Field::EtherType, &IPV4).is(Field::Protocol, &[IGMP]).accept(),
         udp(to_pod(Rule::new().is(Field::EtherType, &IPV4)), server4, client4).accept(),
         udp(v6(), server6, client6).accept(),
         to_group().counter().drop(),
         to_link_local(v6()).counter().drop(),
-    ]
+    ]);
+    for (family, ether_type) in [(IpFamily::V4, IPV4), (IpFamily::V6, IPV6)] {
+        let to = [Field::InterfaceOut, family.destination()];
+        let received = to_pod(Rule::new().is(Field::EtherType, &ether_type));
+        rules.push(not_own(received, &to, family, ports).counter().drop());
+    }
+    rules
 }

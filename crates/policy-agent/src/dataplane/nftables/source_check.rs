@@ -28,10 +28,14 @@ const PREFIXES: &str = "prefixes";
 /// `fe80::/10`.
 pub(super) const LINK_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
 pub(super) const LINK_LOCAL_BITS: u8 = 10;
-pub(super) const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
+/// `ff00::/8`.
+const GROUPS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0));
+const GROUP_BITS: u8 = 8;
+const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
 const UDP: u8 = 17; // IPPROTO_UDP
 
 // Types of ICMPv6 messages: RFC 2710, RFC 4861 and RFC 3810.
+const MULTICAST_QUERY: u8 = 130;
 const MULTICAST_REPORT: u8 = 131;
 const MULTICAST_DONE: u8 = 132;
 const ROUTER_SOLICITATION: u8 = 133;
@@ -84,6 +88,20 @@ pub(super) fn from_own_link_local(rule: &dyn Fn() -> Rule) -> Vec<Rule> {
     accepted.chain([from_link_local(rule()).goto(SPOOFED)]).collect()
 }
 
+/// Matches the messages that every IPv6 link needs, and completes each rule with `end`: neighbour and router discovery
+/// (133 to 137), which no router forwards, and multicast listener messages (130 to 132, 143), which are sent to groups.
+/// Anything else with these types is data, and policies decide about it.
+pub(super) fn link_messages(rule: &dyn Fn() -> Rule, end: impl Fn(Rule) -> Rule) -> Vec<Rule> {
+    let message =
+        |first, last| rule().is(Field::Protocol, &[ICMPV6]).between(Field::IcmpType, &[first], &[last]);
+    let to_group = |rule: Rule| rule.prefix(IpFamily::V6.destination(), GROUPS, GROUP_BITS, true);
+    vec![
+        end(message(ROUTER_SOLICITATION, REDIRECT).is(Field::HopLimit, &[u8::MAX])),
+        end(to_group(message(MULTICAST_QUERY, MULTICAST_DONE))),
+        end(to_group(message(MULTICAST_REPORT_V2, MULTICAST_REPORT_V2))),
+    ]
+}
+
 /// Matches an ICMPv6 message.
 pub(super) fn icmpv6(rule: Rule, kind: u8) -> Rule {
     rule.is(Field::Protocol, &[ICMPV6]).is(Field::IcmpType, &[kind])
@@ -105,9 +123,14 @@ pub(super) fn from_link_local(rule: Rule) -> Rule {
 
 /// Matches packets in which `field` is an address that the port may not use.
 pub(super) fn not_allowed(rule: Rule, field: Field, family: IpFamily, ports: &[&PodPort]) -> Rule {
-    let rule = rule.not_in_set(&[Field::InterfaceIn, field], &family.set_name(SOURCES));
+    not_own(rule, &[Field::InterfaceIn, field], family, ports)
+}
+
+/// Matches packets in which the pair of a device and an address is not one of a pod's port and its address.
+pub(super) fn not_own(rule: Rule, pair: &[Field; 2], family: IpFamily, ports: &[&PodPort]) -> Rule {
+    let rule = rule.not_in_set(pair, &family.set_name(SOURCES));
     if ports.iter().any(|port| !granted_prefixes::of_port(port, family).is_empty()) {
-        rule.not_in_set(&[Field::InterfaceIn, field], &family.set_name(PREFIXES))
+        rule.not_in_set(pair, &family.set_name(PREFIXES))
     } else {
         rule
     }
@@ -126,7 +149,7 @@ pub(super) fn add_sets(table: &mut DesiredTable, ports: &[&PodPort]) {
     for family in IpFamily::ALL {
         let key = vec![Type::IfName, family.address_type()];
         let pairs = ports.iter().flat_map(|port| {
-            let link_local = port.mac.map(link_local);
+            let link_local = [port.mac, port.first_mac].into_iter().flatten().map(link_local);
             let own = port.addresses.iter().copied().chain(link_local).filter(|address| family.has(address));
             own.map(|address| Element::key(Value::ifname(&port.device).and_ip(address)))
         });

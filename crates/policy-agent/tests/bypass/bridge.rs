@@ -1,157 +1,15 @@
-//! Ways around policies on a bridge and behind a routed veth: frames and packets that the IP rules do not see, forged
-//! neighbours and routers, and unusual source addresses. Each must be dropped; what a network needs must pass.
+//! Frames of pods on one bridge: what the IP rules do not see, forged neighbours and routers.
 
-mod testbed;
+use std::net::IpAddr;
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{IpAddr, Ipv6Addr};
-use std::process::Stdio;
-
-use podwire_kernel::Mac;
-use podwire_policy::compile;
-use podwire_policy_agent::dataplane::{Nftables, NodeInput, PodPort};
+use podwire_policy_agent::dataplane::{Nftables, PodPort};
 use serde_json::{json, Value};
-use testbed::Outcome::{Reached, Timeout};
-use testbed::{connect_tcp_denied, network_policy, on_node, pod, run, serve, snapshot, Endpoint};
 
-const FRAMES: &str = include_str!("testbed/frames.py");
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const ARP: u16 = 0x0806;
-
-/// A pod's port and MAC address.
-fn port(endpoint: &Endpoint, device: &str, name: &str, bridged: bool) -> PodPort {
-    let link = endpoint.sh("ip -o link show dev eth0");
-    let mac: Mac =
-        link.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().parse().unwrap();
-    PodPort {
-        device: device.into(),
-        pod: format!("x/{name}"),
-        bridged,
-        addresses: vec![endpoint.ip4.parse().unwrap(), endpoint.ip6.parse().unwrap()],
-        prefixes: Vec::new(),
-        mac: Some(mac.0),
-        is_trunk: false,
-        uses_dhcp: false,
-    }
-}
-
-fn link_local(mac: [u8; 6]) -> IpAddr {
-    let [a, b, c, d, e, f] = mac;
-    let half = |high: u8, low: u8| u16::from_be_bytes([high, low]);
-    Ipv6Addr::new(0xfe80, 0, 0, 0, half(a ^ 2, b), half(c, 0xff), half(0xfe, d), half(e, f)).into()
-}
-
-fn apply(nft: &mut Nftables, objects: &[Value], ports: &[PodPort]) {
-    let program = compile(&snapshot(objects), Some("node")).program;
-    nft.apply(&program, &NodeInput { ports: ports.to_vec(), ..NodeInput::default() }).unwrap();
-}
-
-fn checksum(data: &[u8]) -> u16 {
-    let mut sum: u32 =
-        data.chunks(2).map(|two| u32::from(two[0]) << 8 | u32::from(*two.get(1).unwrap_or(&0))).sum();
-    while sum >> 16 > 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-fn octets(ip: IpAddr) -> Vec<u8> {
-    match ip {
-        IpAddr::V4(ip) => ip.octets().into(),
-        IpAddr::V6(ip) => ip.octets().into(),
-    }
-}
-
-/// An IP packet with the checksum of its payload set at `at`.
-fn packet(from: IpAddr, to: IpAddr, protocol: u8, mut payload: Vec<u8>, at: usize) -> Vec<u8> {
-    let length = payload.len() as u16;
-    let pseudo =
-        [octets(from), octets(to), vec![0, protocol], length.to_be_bytes().to_vec(), payload.clone()];
-    payload[at..at + 2].copy_from_slice(&checksum(&pseudo.concat()).to_be_bytes());
-    if from.is_ipv6() {
-        let header = [&[0x60, 0, 0, 0][..], &length.to_be_bytes(), &[protocol, 255]].concat();
-        return [header, octets(from), octets(to), payload].concat();
-    }
-    let start = [&[0x45, 0][..], &(length + 20).to_be_bytes(), &[0, 7, 0, 0, 64, protocol, 0, 0]].concat();
-    let mut header = [start, octets(from), octets(to)].concat();
-    let sum = checksum(&header);
-    header[10..12].copy_from_slice(&sum.to_be_bytes());
-    [header, payload].concat()
-}
-
-fn udp(from: IpAddr, to: IpAddr, ports: (u16, u16), text: &str) -> Vec<u8> {
-    let text = format!("<{text}>");
-    let numbers = [ports.0, ports.1, 8 + text.len() as u16, 0].map(u16::to_be_bytes).concat();
-    packet(from, to, 17, [&numbers, text.as_bytes()].concat(), 6)
-}
-
-/// An ICMPv6 message: a neighbour or router advertisement, with the text behind its options.
-fn icmpv6(from: IpAddr, to: IpAddr, kind: u8, body: &[u8], text: &str) -> Vec<u8> {
-    let message = [&[kind, 0, 0, 0][..], body, format!("<{text}>").as_bytes()].concat();
-    packet(from, to, 58, message, 2)
-}
-
-/// A pod that sends frames.
-struct Sender<'a> {
-    endpoint: &'a Endpoint,
-    mac: [u8; 6],
-    frames: Vec<Vec<u8>>,
-}
-
-impl<'a> Sender<'a> {
-    fn new(endpoint: &'a Endpoint, port: &PodPort) -> Sender<'a> {
-        Sender { endpoint, mac: port.mac.unwrap(), frames: Vec::new() }
-    }
-
-    /// Adds a frame; `tags` are the VLAN tags before the EtherType.
-    fn add(&mut self, to: [u8; 6], tags: &[u8], ether_type: u16, payload: &[u8]) {
-        let frame = [&to, &self.mac, tags, &ether_type.to_be_bytes(), payload].concat();
-        let padding = vec![0; 60usize.saturating_sub(frame.len())];
-        self.frames.push([frame, padding].concat());
-    }
-
-    fn send(&mut self) {
-        let mut child = self.endpoint.start_with_input("python3", &["-c", FRAMES, "send"], Stdio::piped());
-        let mut input = child.stdin.take().unwrap();
-        for frame in self.frames.drain(..) {
-            let line: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
-            writeln!(input, "{line}").unwrap();
-        }
-        drop(input);
-        assert!(child.wait().unwrap().success());
-    }
-}
-
-/// The texts that arrive at the endpoint while `work` runs, and until `end` does, which `work` sends last.
-fn arriving(at: &Endpoint, work: impl FnOnce()) -> Vec<String> {
-    let mut child = at.start("python3", &["-c", FRAMES, "sniff"]);
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-    assert_eq!(lines.next().as_deref(), Some("ready"));
-    work();
-    let texts = lines.take_while(|line| line != "end").collect();
-    assert!(child.wait().unwrap().success());
-    texts
-}
-
-/// The MAC address of an IPv4 or IPv6 group, or of all.
-fn group(ip: IpAddr) -> [u8; 6] {
-    match ip {
-        IpAddr::V4(ip) if ip.is_multicast() => {
-            let [_, b, c, d] = ip.octets();
-            [1, 0, 0x5e, b & 0x7f, c, d]
-        }
-        IpAddr::V4(_) => [0xff; 6],
-        IpAddr::V6(ip) => {
-            let [.., a, b, c, d] = ip.octets();
-            [0x33, 0x33, a, b, c, d]
-        }
-    }
-}
-
-fn ip(text: &str) -> IpAddr {
-    text.parse().unwrap()
-}
+use crate::attachment::{apply, port};
+use crate::frames::{arriving, Sender, ARP, IPV4, IPV6};
+use crate::packets::{group, icmpv6, ip, link_local, octets, udp};
+use crate::testbed::Outcome::{Reached, Timeout};
+use crate::testbed::{network_policy, on_node, pod, Endpoint};
 
 /// Pods a, b and c on the bridge; only c may send to b.
 struct OnBridge {
@@ -298,37 +156,5 @@ fn a_bridged_pod_cannot_pose_as_a_neighbour_or_a_router() {
         from_a.add(macs[2], &[], IPV4, &udp(ip(&a.ip4), ip(&c.ip4), (9, 9), "end"));
         let arrived = arriving(&c, || from_a.send());
         assert_eq!(arrived, ["own address", "own link-local", "own arp"]);
-    });
-}
-
-#[test]
-fn link_local_and_unspecified_sources_do_not_bypass_egress_isolation() {
-    on_node(|nft| {
-        let (a, b) = (Endpoint::bridged(10), Endpoint::routed(11));
-        serve(90);
-        let ports = [port(&a, "veth10", "a", true), port(&b, "ptp11", "b", false)];
-        let pods = [pod("a", json!({}), &a), pod("b", json!({}), &b)];
-        let devices = ["br0", "ptp11"].map(|device| {
-            let line =
-                format!("ip -6 -o addr show dev {device} scope link | grep -o \"fe80[^/]*\" | head -1");
-            run(&line).trim().to_owned()
-        });
-        let node = |n: usize| format!("[{}%2]:90", devices[n]);
-        let closed = testbed::cluster_policy(
-            "closed",
-            json!({ "tier": "Admin", "priority": 1, "subject": { "namespaces": {} },
-                "egress": [{ "action": "Deny", "to": [{ "networks": ["0.0.0.0/0", "::/0"] }] }] }),
-        );
-        apply(nft, &[&pods[..], &[closed]].concat(), &ports);
-        for (n, endpoint) in [&a, &b].into_iter().enumerate() {
-            let index: u32 =
-                endpoint.sh("ip -o link show dev eth0").split(':').next().unwrap().parse().unwrap();
-            let to = std::net::SocketAddrV6::new(devices[n].parse().unwrap(), 90, 0, index);
-            let outcome = endpoint.run_inside(move || {
-                std::net::TcpStream::connect_timeout(&to.into(), std::time::Duration::from_secs(2)).is_ok()
-            });
-            assert!(!outcome, "{} by its link-local address", node(n));
-            assert_eq!(endpoint.run_inside(|| connect_tcp_denied("10.1.0.1", 90)), Timeout);
-        }
     });
 }
