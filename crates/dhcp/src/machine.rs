@@ -324,16 +324,15 @@ impl Machine {
         let again = now + self.backoff().wait(self.sent, &mut self.rng);
         // Half of the remaining time, but not sooner than the backoff, and never after the next state change.
         let change = match (self.state, &self.lease) {
-            (State::Requesting, _) => {
-                self.due = Some(again.min(self.gives_up_at()));
-                return vec![action];
-            }
             (State::Renewing, Some(lease)) => lease.rebind(),
             (State::Rebinding, Some(lease)) => lease.end(),
             _ => None,
         };
-        self.due =
-            Some(change.map_or(again, |change| change.min(again.max(now + change.saturating_sub(now) / 2))));
+        self.due = Some(match change {
+            Some(change) => change.min(again.max(now + change.saturating_sub(now) / 2)),
+            None if self.state == State::Requesting => again.min(self.gives_up_at()),
+            None => again,
+        });
         vec![action]
     }
 }
