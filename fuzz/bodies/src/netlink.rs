@@ -95,8 +95,14 @@ const REQUESTS: &[(&str, Request)] = &[
     }),
     ("an element", |s| drop(nft::get_element(s, &TABLE, "net4", &Value::ip(IpAddr::from([10, 7, 0, 5]))))),
     ("connections", |s| {
-        let filter =
-            ct::Filter { family: Family::Ip, protocol: 17, port: 53, destination: None, answers_from: None };
+        let filter = ct::Filter {
+            family: Family::Ip,
+            service: Some((17, 53)),
+            source: None,
+            destination: None,
+            answers_from: None,
+            answers_to: None,
+        };
         let _ = ct::delete(s, &filter);
     }),
     ("a change", |s| drop(s.request(link::change(1, "change")).map_err(|error| error.to_string()))),
