@@ -1,8 +1,8 @@
 //! podwire-bench-addresses: the cost of block IPAM.
 //!
 //! On SQLite and on a real etcd it measures how many addresses one node, and several nodes at once, allocate and release
-//! per second. Each allocation is a request to the store, as on a node without a warm pool. It also measures the requests
-//! with which one more node claims its first block among a thousand nodes with full blocks.
+//! per second. Each allocation is a request to the store, as on a node without a warm pool. It also measures the
+//! requests with which one more node claims its first block among a thousand nodes with full blocks.
 
 mod counting;
 
