@@ -28,6 +28,13 @@ fn socket_and_link_queries_agree_with_proc() {
             assert_eq!((link.accept_ra, link.route_localnet), (Some(value), Some(value == 1)));
         }
         assert!(host.get_link("br0").unwrap().has_ipv6());
+        // A router has an anycast address in each network of its links.
+        sysctl::enable_forwarding(&[podwire_ip::IpFamily::V6]).unwrap();
+        let (br0, one) = (host.get_link("br0").unwrap(), "fd07::1".parse().unwrap());
+        host.route.request(podwire_netlink::rt::link::up(&br0)).unwrap();
+        host.route.request(podwire_netlink::rt::address::add(br0.index, one, 64, false)).unwrap();
+        let anycast = podwire_netlink::rt::address::list_anycast(&mut host.route).unwrap();
+        assert!(anycast.contains(&"fd07::".parse().unwrap()), "{anycast:?}");
         // Below 1280 bytes there is no IPv6.
         let small = podwire_netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
         host.route.request(small.u32(podwire_netlink::rt::link::attribute::MTU, 1000)).unwrap();
