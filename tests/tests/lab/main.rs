@@ -6,6 +6,7 @@ mod clock;
 mod faults;
 mod laboratory;
 mod life;
+mod mtu;
 mod policies;
 mod probe;
 #[path = "../../policies/tables.rs"]
