@@ -1,5 +1,7 @@
 //! Cheap queries give the same results as /proc. Needs root.
 
+use std::time::{Duration, Instant};
+
 use podwire_kernel::{bridge::Bridge, sysctl, Host, Netns};
 use podwire_netlink::sys;
 
@@ -33,8 +35,11 @@ fn socket_and_link_queries_agree_with_proc() {
         let (br0, one) = (host.get_link("br0").unwrap(), "fd07::1".parse().unwrap());
         host.route.request(podwire_netlink::rt::link::up(&br0)).unwrap();
         host.route.request(podwire_netlink::rt::address::add(br0.index, one, 64, false)).unwrap();
-        let anycast = podwire_netlink::rt::address::list_anycast(&mut host.route).unwrap();
-        assert!(anycast.contains(&"fd07::".parse().unwrap()), "{anycast:?}");
+        // The kernel joins it a moment later, in a worker.
+        let (router, end) = ("fd07::".parse().unwrap(), Instant::now() + Duration::from_secs(10));
+        while !podwire_netlink::rt::address::list_anycast(&mut host.route).unwrap().contains(&router) {
+            assert!(Instant::now() < end, "{router} is not listed");
+        }
         // Below 1280 bytes there is no IPv6.
         let small = podwire_netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
         host.route.request(small.u32(podwire_netlink::rt::link::attribute::MTU, 1000)).unwrap();
