@@ -6,6 +6,7 @@ mod clock;
 mod faults;
 mod laboratory;
 mod life;
+mod looking;
 mod mtu;
 mod policies;
 mod probe;
