@@ -23,8 +23,11 @@ pub struct Status {
     pub pod_cidrs: Vec<String>,
     /// The interfaces and addresses that other nodes use to reach this node: `eth0 192.168.1.7`.
     pub uplinks: Vec<String>,
-    /// The MTU of pod interfaces.
+    /// The MTU of new pod interfaces.
     pub mtu: u32,
+    /// The pods with a larger MTU, which they got before the network's MTU changed: `namespace/name`, each with its MTU.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub oversized_pods: BTreeMap<String, u32>,
     /// The number of other nodes that this node has routes to.
     pub peers: usize,
     /// calico mode: the number of routes to the blocks of other nodes.

@@ -20,6 +20,7 @@ mod http;
 mod kernel_watch;
 mod metrics;
 mod plugin_calls;
+mod pod_mtu;
 mod policies;
 mod shutdown;
 mod status;

@@ -34,6 +34,7 @@ pub(crate) struct Metrics {
     peers: Gauge,
     unreachable: Gauge,
     problems: Gauge,
+    oversized: Gauge,
     objects: Family<Labels, Gauge>,
     changes: Counter,
     reconciles: Counter,
@@ -59,6 +60,7 @@ impl Metrics {
             peers: Gauge::default(),
             unreachable: Gauge::default(),
             problems: Gauge::default(),
+            oversized: Gauge::default(),
             objects: Family::default(),
             changes: Counter::default(),
             reconciles: Counter::default(),
@@ -85,6 +87,8 @@ impl Metrics {
         all.register("peers", "Nodes that this node has routes to", self.peers.clone());
         all.register("unreachable_peers", "Nodes that this node has no route to", self.unreachable.clone());
         all.register("problems", "Problems that the status lists", self.problems.clone());
+        let text = "Pods whose MTU is larger than that of the network between the nodes";
+        all.register("oversized_pods", text, self.oversized.clone());
         all.register("kernel_objects", "Kernel objects of the agent, by kind", self.objects.clone());
         let text = "Kernel objects that were added, changed or removed";
         all.register("kernel_changes", text, self.changes.clone());
@@ -125,6 +129,7 @@ impl Metrics {
         self.peers.set(status.peers as i64);
         self.unreachable.set(status.unreachable.len() as i64);
         self.problems.set(status.problems.len() as i64);
+        self.oversized.set(status.oversized_pods.len() as i64);
         self.flannel.iter().for_each(|metrics| metrics.update(status));
         self.calico.iter().for_each(|metrics| metrics.update(status));
         self.policies.iter().for_each(PolicyMetrics::update);
@@ -144,11 +149,13 @@ mod tests {
     #[test]
     fn both_modes_have_one_prefix_and_gauges_follow_the_status() {
         let addresses = Some(AddressStatus { leases: 3, warm_pool: 4, ..AddressStatus::default() });
-        let status = Status { phase: Phase::Ready, peers: 2, addresses, ..Status::default() };
+        let oversized_pods = [("default/a".to_owned(), 1450)].into();
+        let status = Status { phase: Phase::Ready, peers: 2, addresses, oversized_pods, ..Status::default() };
         let text = Metrics::new(Mode::Calico, None).text(&status);
         for line in [
             "podwire_agent_ready 1",
             "podwire_agent_peers 2",
+            "podwire_agent_oversized_pods 1",
             "podwire_agent_leases 3",
             "podwire_agent_warm_pool_addresses 4",
             "podwire_agent_store_answers 1",

@@ -1,20 +1,24 @@
 //! `podwire verify`: tests the Kubernetes network model with packets between the pods of this node and the node itself.
 
-use std::collections::BTreeMap;
+mod pods;
+mod progress;
+mod text;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_cni_runtime::{Cache, Record};
 use podwire_kernel::Netns;
-use podwire_verify::{Endpoint, Kind, Options, Outcome, RemoteEndpoint, Report};
+use podwire_verify::{Endpoint, Kind, Options, RemoteEndpoint};
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
-use crate::table::table;
+use pods::Pods;
+pub(crate) use progress::ProgressLine;
+pub(crate) use text::text;
 
 pub(crate) const EXAMPLES: &str = "Examples:
   podwire verify
@@ -29,11 +33,8 @@ must not be fragmented. The receiver returns the source address that it sees, wh
 sender's address. With --answer the node and its pods answer other nodes; with --with they also
 send to those. Run from every node, this covers all pairs of a cluster. The pods are those of every
 runtime that uses the same cache directory. Threads of this program enter their namespaces; nothing
-is installed in the pods. The exit status is 1 if a packet failed.";
-
-/// The limits of the text output.
-const MAX_MATRIX: usize = 16;
-const MAX_FAILURES: usize = 40;
+is installed in the pods. The exit status is 1 if a packet failed, or if a recorded pod, or one of
+its addresses, is not there.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
@@ -71,8 +72,8 @@ impl Verify {
         let failed = |error: podwire_verify::Error| {
             Failure::new("cannot verify the network", podwire_cni_spec::Error::internal(error.to_string()))
         };
-        let mut endpoints = self.pods()?;
-        if endpoints.is_empty() {
+        let Pods { mut endpoints, missing } = Pods::find(&self.cache_dir, &self.network);
+        if endpoints.is_empty() && missing.is_empty() {
             let error = podwire_cni_spec::Error::new(
                 podwire_cni_spec::code::UNKNOWN_CONTAINER,
                 "no pod runs on this node",
@@ -83,19 +84,24 @@ impl Verify {
         let here = Netns::current().map_err(podwire_verify::Error::from).map_err(failed)?;
         endpoints.push(Endpoint::node(&self.name, here, Vec::new()).map_err(failed)?);
         if let Some(time) = self.answer {
-            return self.answer(&endpoints, time).map_err(failed);
+            return self.answer(Pods { endpoints, missing }, time).map_err(failed);
         }
         let remote = self.remote_endpoints()?;
         let peers = self.peers.unwrap_or(usize::MAX);
         let options = Options { timeout: self.timeout, peers, ..Options::default() };
-        let report = podwire_verify::verify_with(&endpoints, &remote, options).map_err(failed)?;
+        let progress = ProgressLine::default();
+        let watch = |now| progress.show(now);
+        let mut report = podwire_verify::verify_with(&endpoints, &remote, options, &watch).map_err(failed)?;
+        drop(progress);
+        report.missing.extend(missing);
         let output = Output::new(text(&report, Paint::stdout()), report.to_json());
         Ok(Output { success: report.holds(), ..output })
     }
 
     /// Answers packets of other nodes for a time.
-    fn answer(&self, endpoints: &[Endpoint], time: Duration) -> Result<Output, podwire_verify::Error> {
-        let (answering, mut answered) = podwire_verify::answer(endpoints)?;
+    fn answer(&self, pods: Pods, time: Duration) -> Result<Output, podwire_verify::Error> {
+        let (answering, mut answered) = podwire_verify::answer(&pods.endpoints)?;
+        answered.extend(pods.missing.into_iter().map(RemoteEndpoint::absent));
         // Pods of two nodes may have the same name.
         for pod in answered.iter_mut().filter(|endpoint| endpoint.kind == Kind::Pod) {
             pod.name = format!("{}@{}", pod.name, self.name);
@@ -128,100 +134,4 @@ impl Verify {
         }
         Ok(all)
     }
-
-    /// The running pods. A pod in several networks is listed once.
-    fn pods(&self) -> Result<Vec<Endpoint>, Failure> {
-        let mut found = BTreeMap::new();
-        for record in Cache::new(&self.cache_dir).list().records {
-            let is_selected = self.network.is_empty() || self.network.contains(&record.network);
-            let name = name(&record);
-            let netns = record.identity().ok().and_then(|identity| identity.netns);
-            let Some(path) = netns.filter(|_| is_selected) else { continue };
-            let Ok(Some(netns)) = Netns::find(&path) else { continue };
-            let Ok(identity) = netns.identity() else { continue };
-            found.entry(format!("{identity:?}")).or_insert((name, path));
-        }
-        let endpoint = |(name, path): (String, PathBuf)| {
-            Endpoint::pod(&name, path).map_err(|error| {
-                Failure::new(
-                    format!("cannot enter pod {name}"),
-                    podwire_cni_spec::Error::internal(error.to_string()),
-                )
-            })
-        };
-        let mut endpoints = found.into_values().map(endpoint).collect::<Result<Vec<_>, _>>()?;
-        // A pod without addresses can neither send nor receive.
-        endpoints.retain(|endpoint| !endpoint.own.is_empty());
-        endpoints.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(endpoints)
-    }
-}
-
-/// The name of a pod in reports: its name in Kubernetes, the namespace that `podwire cni` or cnitool attached, or its
-/// container id.
-fn name(record: &Record) -> String {
-    let in_kubernetes = record.args().get("K8S_POD_NAME").map(String::from);
-    let by_hand = || record.container.starts_with("cnitool-").then(|| record.netns.as_ref()?.file_name());
-    let namespace = || Some(by_hand()??.to_string_lossy().into_owned());
-    let container = || record.container.chars().take(12).collect();
-    in_kubernetes.or_else(namespace).unwrap_or_else(container)
-}
-
-/// The matrix, the failures and the verdict.
-pub(crate) fn text(report: &Report, paint: Paint) -> String {
-    let (sent, failed) = (report.outcomes.len(), report.failures().count());
-    let pods = report.endpoints.iter().filter(|endpoint| endpoint.kind == Kind::Pod).count();
-    let mut text = matrix(report, paint);
-    let failures: Vec<&Outcome> = report.failures().collect();
-    for outcome in failures.iter().take(MAX_FAILURES) {
-        text += &format!("{} {}\n", paint.bad("failed:"), report.sentence(outcome));
-    }
-    if failures.len() > MAX_FAILURES {
-        text += &format!("… and {} more: --json shows all\n", failures.len() - MAX_FAILURES);
-    }
-    if let (Some(why), false) = (&report.disturbance, failures.is_empty()) {
-        text += &format!("{} {why}\n", paint.bad("but:"));
-    }
-    if !failures.is_empty() {
-        text += "\n";
-    }
-    let verdict = match (sent, failed) {
-        (0, _) => paint.bad("no packets were sent: the endpoints share no address family"),
-        (_, 0) => format!("{}: no packet lost, no address translated", paint.good("the network model holds")),
-        _ => format!("{}: {failed} packets failed", paint.bad("the network model does not hold")),
-    };
-    let others = if report.endpoints.len() - pods == 1 { "the node" } else { "the nodes" };
-    text + &format!(
-        "{verdict}\n{pods} pods and {others}, {sent} probes by TCP, UDP, ICMP and large packets\n"
-    )
-}
-
-/// The results by sender (rows) and receiver (columns). Of many endpoints only those with failures are shown.
-fn matrix(report: &Report, paint: Paint) -> String {
-    let cells = report.matrix();
-    let has_failure = |endpoint: &usize| {
-        report.failures().any(|outcome| outcome.from == *endpoint || outcome.to == *endpoint)
-    };
-    let mut shown: Vec<usize> = (0..report.endpoints.len()).collect();
-    if shown.len() > MAX_MATRIX {
-        shown.retain(has_failure);
-        shown.truncate(MAX_MATRIX);
-    }
-    if shown.is_empty() {
-        return String::new();
-    }
-    let cell = |from: usize, to: usize| match cells.get(&(from, to)) {
-        None => "-".to_owned(),
-        Some((good, all)) if good == all => paint.good("ok"),
-        Some((good, all)) => paint.bad(&format!("{good}/{all}")),
-    };
-    let name = |endpoint: usize| report.endpoints[endpoint].name.clone();
-    let head: Vec<String> =
-        std::iter::once("FROM \\ TO".to_owned()).chain(shown.iter().map(|to| name(*to))).collect();
-    let row = |from: &usize| {
-        let name = std::iter::once(name(*from));
-        name.chain(shown.iter().map(|to| cell(*from, *to))).collect()
-    };
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
-    format!("{}\n", table(&head, &shown.iter().map(row).collect::<Vec<_>>(), paint))
 }

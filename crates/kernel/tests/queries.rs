@@ -1,5 +1,7 @@
 //! Cheap queries give the same results as /proc. Needs root.
 
+use std::time::{Duration, Instant};
+
 use podwire_kernel::{bridge::Bridge, sysctl, Host, Netns};
 use podwire_netlink::sys;
 
@@ -28,12 +30,16 @@ fn socket_and_link_queries_agree_with_proc() {
             assert_eq!((link.accept_ra, link.route_localnet), (Some(value), Some(value == 1)));
         }
         assert!(host.get_link("br0").unwrap().has_ipv6());
-        let index = host.get_link("br0").unwrap().index;
-        let addresses = podwire_netlink::rt::address::list(&mut host.route, index).unwrap();
-        assert!(
-            addresses.iter().any(|address| address.ip.to_string().starts_with("fe80:")),
-            "a bridge without ports has its link-local address at once: {addresses:?}"
-        );
+        // A router has an anycast address in each network of its links.
+        sysctl::enable_forwarding(&[podwire_ip::IpFamily::V6]).unwrap();
+        let (br0, one) = (host.get_link("br0").unwrap(), "fd07::1".parse().unwrap());
+        host.route.request(podwire_netlink::rt::link::up(&br0)).unwrap();
+        host.route.request(podwire_netlink::rt::address::add(br0.index, one, 64, false)).unwrap();
+        // The kernel joins it a moment later, in a worker.
+        let (router, end) = ("fd07::".parse().unwrap(), Instant::now() + Duration::from_secs(10));
+        while !podwire_netlink::rt::address::list_anycast(&mut host.route).unwrap().contains(&router) {
+            assert!(Instant::now() < end, "{router} is not listed");
+        }
         // Below 1280 bytes there is no IPv6.
         let small = podwire_netlink::rt::link::change(host.get_link("br0").unwrap().index, "a small MTU");
         host.route.request(small.u32(podwire_netlink::rt::link::attribute::MTU, 1000)).unwrap();

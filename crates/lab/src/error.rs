@@ -85,6 +85,24 @@ pub enum Error {
         /// The first problem.
         why: String,
     },
+    /// Pods do not run, or cannot carry traffic.
+    #[error("{}", problems.join("; "))]
+    Pods {
+        /// The name of the lab.
+        lab: String,
+        /// The problem of each pod, with its name and node.
+        problems: Vec<String>,
+    },
+    /// The kernel cannot create the devices of the backend.
+    #[error("backend {backend}: {source}")]
+    Backend {
+        /// The backend.
+        backend: String,
+        /// The name of the kernel module that it needs.
+        module: &'static str,
+        /// The kernel's answer.
+        source: podwire_netlink::Error,
+    },
     /// etcd is not installed.
     #[error("the store etcd needs the program etcd, which is not installed")]
     NoEtcd,
@@ -134,6 +152,12 @@ impl Error {
             Error::NoMachine { machines, .. } => format!("existing machines: {}", machines.join(", ")),
             Error::State { path, .. } => {
                 format!("run `podwire lab down`, or remove {}", path.display())
+            }
+            Error::Pods { lab, .. } => {
+                format!("`podwire lab break --name {lab} reboot-node NODE` starts a node and its pods again")
+            }
+            Error::Backend { module, .. } => {
+                format!("load the kernel module with `modprobe {module}`, or choose another --backend")
             }
             Error::NoEtcd => "install it (Debian: apt install etcd-server), or use --store embedded".into(),
             Error::NotHealthy { .. } => {

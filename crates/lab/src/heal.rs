@@ -7,7 +7,7 @@ use std::time::Duration;
 use podwire_fs::FileError;
 
 use crate::inject::FOREIGN_CONFLIST;
-use crate::{ActiveFault, Fault, Lab, Result};
+use crate::{ActiveFault, Error, Fault, Lab, Result};
 
 /// Generous, for a busy machine: agents need less than two seconds.
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -23,7 +23,7 @@ pub struct Healed {
 }
 
 impl Lab {
-    /// Removes all faults, and waits until the lab is healthy.
+    /// Removes all faults, and waits until the lab is healthy. A pod that does not run is an error.
     pub fn heal(&mut self) -> Result<Healed> {
         let mut faults = Vec::new();
         while let Some(fault) = self.state.faults.last().cloned() {
@@ -37,6 +37,11 @@ impl Lab {
             }
             self.save()?;
             faults.push(fault);
+        }
+        // No agent starts a pod again, so waiting would not help.
+        let pods = self.pod_problems();
+        if !pods.is_empty() {
+            return Err(Error::Pods { lab: self.state.spec.name.clone(), problems: pods });
         }
         let took =
             self.wait_until_none(TIMEOUT, |lab| lab.first_problem().or_else(|| lab.first_lost_ping()))?;
@@ -67,19 +72,19 @@ impl Lab {
         }
     }
 
-    /// The first ping between pods that fails. Not checked if policies may deny it or if the backend has no routes between
-    /// some nodes.
+    /// The first ping that fails although policies allow it, or the first pod or node that cannot be pinged. Not checked if
+    /// the backend has no routes between some nodes.
     fn first_lost_ping(&self) -> Option<String> {
-        if self.state.spec.pods == 0 || self.state.spec.policies.is_some() {
-            return None;
-        }
         let unreachable =
             |node: &String| self.agent_status(node).is_some_and(|status| !status.unreachable.is_empty());
         if self.state.spec.backend == "alloc" || self.nodes().iter().any(unreachable) {
             return None;
         }
         match self.ping_all(PING_TIMEOUT) {
-            Ok(report) => report.failures().next().map(|failure| report.sentence(failure)),
+            Ok(report) => {
+                let lost = report.failures().next().map(|failure| report.sentence(failure));
+                lost.or_else(|| report.missing.first().map(ToString::to_string))
+            }
             Err(error) => Some(error.to_string()),
         }
     }

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod agents;
+mod backend;
 mod calico;
 mod cleanup;
 mod directory;

@@ -181,6 +181,21 @@ impl Lab {
         })
     }
 
+    /// The objects that the agents read, with the addresses of the pods.
+    pub(crate) fn published_objects(&self) -> Result<Option<Snapshot>> {
+        if self.state.spec.policies.is_none() {
+            return Ok(None);
+        }
+        let path = self.directory.shared().join(DIR).join(FILE);
+        let bytes = fs::read(&path).map_err(FileError::at("read", &path))?;
+        let invalid =
+            |why: String| Error::input(format!("{}: {why}", path.display()), "run `podwire lab apply`");
+        let list: Value = serde_json::from_slice(&bytes).map_err(|error| invalid(error.to_string()))?;
+        let mut snapshot = Snapshot::new();
+        snapshot.add(list).map_err(|error| invalid(error.to_string()))?;
+        Ok(Some(snapshot))
+    }
+
     /// Writes the objects in one step. Returns the time of the change, in the format of `asOf` in the status of agents.
     fn write_objects(&self, files: &PolicyFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<String> {
         let mut pods = files.pods.clone();

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use podwire_agent_ipc::status::{Phase, UnreachableNode};
 use serde::Serialize;
 
+use crate::pods::Pod;
 use crate::{agents, ActiveFault, Lab, LabSpec};
 
 /// The status of a lab.
@@ -15,7 +16,7 @@ use crate::{agents, ActiveFault, Lab, LabSpec};
 pub struct LabStatus {
     /// The specification of the lab.
     pub spec: LabSpec,
-    /// Whether every agent is ready, knows all others and reports no problem.
+    /// Whether every node and pod runs, and every agent is ready, knows all others and reports no problem.
     pub healthy: bool,
     /// Whether the creation of the lab was interrupted.
     pub unfinished: bool,
@@ -43,9 +44,9 @@ pub struct NodeStatus {
     pub peers: usize,
     /// The nodes that this node has no route to.
     pub unreachable: Vec<UnreachableNode>,
-    /// The problems that the agent reports.
+    /// The problems that the agent reports, and those of the pods.
     pub problems: Vec<String>,
-    /// The pods of the node.
+    /// The pods of the node, also those that should run and do not.
     pub pods: Vec<PodStatus>,
     /// The log of the agent.
     pub log: PathBuf,
@@ -56,7 +57,7 @@ pub struct NodeStatus {
 pub struct PodStatus {
     /// The name of the pod.
     pub name: String,
-    /// `ready`, or another state of `podwire pod list`.
+    /// `ready`, or another state of `podwire pod list`; `missing` if the pod should run and does not exist.
     pub state: String,
     /// The addresses of the pod.
     pub ips: Vec<IpAddr>,
@@ -65,21 +66,22 @@ pub struct PodStatus {
 impl Lab {
     /// The status of the lab.
     pub fn status(&self) -> LabStatus {
-        let mut pods: BTreeMap<_, _> = self.list_pods().into_iter().collect();
+        let mut listed: BTreeMap<_, _> = self.list_pods().into_iter().collect();
         let mut node = |name: String| {
-            let (pods, why) = match pods.remove(&name).transpose() {
-                Ok(pods) => (pods.into_iter().flatten().map(|pod| pod.status).collect(), None),
-                Err(error) => (Vec::new(), Some(error.to_string())),
-            };
-            let mut status = self.node_status(name, pods);
-            status.problems.extend(why);
+            let pods = self.pods_of(&name, listed.remove(&name).unwrap_or_else(|| Ok(Vec::new())));
+            let problem = |pod: &Pod| Some(format!("pod {}: {}", pod.status.name, pod.problem.as_ref()?));
+            let problems: Vec<String> = pods.iter().filter_map(problem).collect();
+            let mut status = self.node_status(name, pods.into_iter().map(|pod| pod.status).collect());
+            status.problems.extend(problems);
             status
         };
         let nodes: Vec<NodeStatus> = self.state.spec.node_names().map(&mut node).collect();
         let is_up = self.state.stage == crate::Stage::Up;
         LabStatus {
             spec: self.state.spec.clone(),
-            healthy: is_up && self.first_problem().is_none(),
+            healthy: is_up
+                && nodes.iter().all(|node| node.process.is_some() && node.problems.is_empty())
+                && self.first_problem().is_none(),
             unfinished: !is_up,
             nodes,
             faults: self.state.faults.clone(),
@@ -88,7 +90,8 @@ impl Lab {
 
     fn node_status(&self, name: String, pods: Vec<PodStatus>) -> NodeStatus {
         let Ok(process) = self.process(&name) else {
-            return NodeStatus { log: self.log(&name), agent: "gone".into(), name, ..NodeStatus::default() };
+            let log = self.log(&name);
+            return NodeStatus { log, agent: "gone".into(), name, pods, ..NodeStatus::default() };
         };
         let addresses = self.uplink(&name).map(|uplink| uplink.ips()).unwrap_or_default();
         let known = NodeStatus {

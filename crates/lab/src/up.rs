@@ -57,6 +57,7 @@ impl Lab {
         let nodes: Vec<String> = spec.node_names().collect();
         self.prepare_policies()?;
         self.boot(ROUTER)?;
+        self.check_backend()?;
         self.create_bridges()?;
         done(&match spec.subnets {
             1 => "router with one subnet".into(),

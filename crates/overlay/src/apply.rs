@@ -119,7 +119,8 @@ impl Run<'_> {
         let mut devices = Vec::with_capacity(self.desired.devices.len());
         for device in &self.desired.devices {
             let existing = links.iter().find(|link| link.name == device.tunnel.name);
-            let ensured = device.tunnel.ensure(self.host, existing.cloned()).map_err(explain)?;
+            let ensured = device.tunnel.ensure(self.host, existing.cloned());
+            let ensured = ensured.map_err(|error| explain(error, device.tunnel.driver.kind()))?;
             if ensured.is_new {
                 found.retain(|route| existing.is_none_or(|old| route.link != Some(old.index)));
             }
@@ -181,9 +182,12 @@ impl Run<'_> {
     }
 }
 
-/// Adds what to do about a foreign device with the name of an owned one.
-fn explain(error: podwire_kernel::Error) -> Error {
+/// Adds what to do about a foreign device with the name of an owned one, and about a kernel without the device's driver.
+fn explain(error: podwire_kernel::Error, driver: &'static str) -> Error {
     match error {
+        podwire_kernel::Error::Netlink(source) if source.is_unsupported() => {
+            Error::NoDriver { module: driver, source }
+        }
         podwire_kernel::Error::WrongKind { name, wanted, found } => {
             Error::ForeignDevice { name, wanted, found }
         }

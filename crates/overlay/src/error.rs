@@ -28,6 +28,14 @@ pub enum Error {
         /// The kind of the existing device.
         found: String,
     },
+    /// The kernel cannot create a device of the backend.
+    #[error("{source}: load the kernel module {module}, or choose another backend in the network config")]
+    NoDriver {
+        /// The name of the kernel module.
+        module: &'static str,
+        /// The kernel's answer.
+        source: podwire_netlink::Error,
+    },
     /// No interface matches.
     #[error("no interface {what}; interfaces: {candidates}")]
     NoInterface {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use podwire_netlink::sys;
 use serde::{Deserialize, Serialize};
 
-use crate::{Endpoint, Error, Result};
+use crate::{Endpoint, Error, Missing, Result};
 
 /// A TCP connection without data is closed after this.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -31,6 +31,8 @@ pub struct EchoAddress {
 /// The echo service of one endpoint; it ends when this is dropped.
 pub(crate) struct Echo {
     pub addresses: Vec<EchoAddress>,
+    /// Addresses without an echo service, each with the reason.
+    missing: Vec<String>,
     /// Closing it stops the thread.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -54,22 +56,28 @@ impl Echo {
     /// Opens sockets in the endpoint's namespace. A socket stays in the namespace in which it was created, so the thread that
     /// reads them need not enter it.
     pub fn start(endpoint: &Endpoint) -> Result<Echo> {
-        let (mut addresses, mut listeners) = (Vec::new(), Vec::new());
+        let (mut addresses, mut missing, mut listeners) = (Vec::new(), Vec::new(), Vec::new());
         for address in &endpoint.addresses {
-            let open = endpoint.netns.run(|| open(*address))?;
-            let (mut echo, both) = open.map_err(|source| Error::Listen {
-                endpoint: endpoint.name.clone(),
-                address: *address,
-                source,
-            })?;
-            echo.mtu = endpoint.mtu_of(*address).unwrap_or(u32::MAX);
-            addresses.push(echo);
-            listeners.extend(both);
+            let opened = endpoint.netns.run(|| open(*address).map_err(|error| error.to_string()));
+            match opened.map_err(|error| error.to_string()).and_then(|opened| opened) {
+                Ok((echo, both)) => {
+                    addresses
+                        .push(EchoAddress { mtu: endpoint.mtu_of(*address).unwrap_or(u32::MAX), ..echo });
+                    listeners.extend(both);
+                }
+                // It was removed a moment ago.
+                Err(why) => missing.push(format!("{address}: cannot listen on it: {why}")),
+            }
         }
         let (stopped, stop) =
             sys::pipe().map_err(|source| Error::System { what: "create a pipe", source })?;
         let thread = std::thread::spawn(move || listen(&listeners, &stopped));
-        Ok(Echo { addresses, stop: Some(stop), thread: Some(thread) })
+        Ok(Echo { addresses, missing, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// What the report says about addresses of `endpoint` without an echo service.
+    pub fn report_missing(&self, endpoint: &Endpoint) -> Vec<Missing> {
+        self.missing.iter().map(|why| Missing::new(&endpoint.name, endpoint.kind, why)).collect()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Errors that prevent a verification. A packet that does not arrive is not an error but an outcome.
+//! Errors that prevent a verification. A packet that does not arrive is not an error but an outcome; an endpoint that cannot
+//! be probed is in the report.
 
 use std::io;
-use std::net::IpAddr;
 
 /// Why the verification could not run.
 #[derive(Debug, thiserror::Error)]
@@ -12,16 +12,6 @@ pub enum Error {
     /// The kernel did not list addresses.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
-    /// An echo socket cannot be opened.
-    #[error("{endpoint}: cannot listen on {address}: {source}")]
-    Listen {
-        /// The endpoint.
-        endpoint: String,
-        /// Its address.
-        address: IpAddr,
-        /// The kernel's error.
-        source: io::Error,
-    },
     /// A thread or a pipe cannot be created.
     #[error("{what}: {source}")]
     System {
@@ -36,4 +26,4 @@ pub enum Error {
 }
 
 /// The result of this crate's functions.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

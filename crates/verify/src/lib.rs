@@ -4,7 +4,9 @@
 //! An [`Endpoint`] is a network namespace with addresses: a pod or a node. Each endpoint runs an echo service on every address,
 //! which answers with the source address that it saw. Each endpoint then probes all the others with every [`Protocol`]: a TCP
 //! stream, a UDP datagram, an ICMP echo, and a datagram of the link's MTU that must not be fragmented. The [`Report`] has all
-//! outcomes.
+//! outcomes, and what should be there but could not be probed.
+//!
+//! One endpoint that cannot be probed does not end the verification: it is [`Missing`], and the others are probed.
 //!
 //! Nothing is installed in the pods and no program is executed: threads of this process enter the namespaces.
 
@@ -18,8 +20,8 @@ mod probe;
 mod remote;
 mod report;
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use neighbour_table::Overflows;
@@ -29,7 +31,7 @@ pub use endpoint::{Endpoint, Kind, OwnAddress};
 pub use error::{Error, Result};
 pub use probe::{ping, Protocol};
 pub use remote::{answer, Answering, RemoteEndpoint};
-pub use report::{Outcome, Report, ReportedEndpoint};
+pub use report::{Count, Missing, Outcome, Report, ReportedEndpoint, Rule};
 
 /// What to probe, and how.
 #[derive(Clone, Copy, Debug)]
@@ -55,18 +57,37 @@ impl Default for Options {
     }
 }
 
+/// How far a verification is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The number of probes that have an outcome.
+    pub done: usize,
+    /// How many of them failed.
+    pub failed: usize,
+    /// The number of all probes.
+    pub all: usize,
+}
+
 /// The number of concurrent probes. A probe that waits for its timeout delays only a few others.
 const CONCURRENCY: usize = 48;
 
 /// Probes all pairs of endpoints of which at least one is a pod.
 pub fn verify(endpoints: &[Endpoint], options: Options) -> Result<Report> {
-    verify_with(endpoints, &[], options)
+    verify_with(endpoints, &[], options, &|_| {})
 }
 
-/// The same, and every endpoint probes those of other machines too.
-pub fn verify_with(endpoints: &[Endpoint], remote: &[RemoteEndpoint], options: Options) -> Result<Report> {
+/// The same, and every endpoint probes those of other machines too. Calls `watch` after the probes of each pair.
+pub fn verify_with(
+    endpoints: &[Endpoint],
+    remote: &[RemoteEndpoint],
+    options: Options,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Report> {
     let before = Overflows::read();
     let echoes = endpoints.iter().map(echo::Echo::start).collect::<Result<Vec<_>>>()?;
+    let mut missing: Vec<Missing> = endpoints.iter().flat_map(Endpoint::report_missing).collect();
+    missing.extend(echoes.iter().zip(endpoints).flat_map(|(echo, endpoint)| echo.report_missing(endpoint)));
+    missing.extend(remote.iter().flat_map(RemoteEndpoint::report_missing));
     let reported = |name: &String, kind: Kind| ReportedEndpoint { name: name.clone(), kind };
     let all: Vec<ReportedEndpoint> = (endpoints.iter().map(|one| reported(&one.name, one.kind)))
         .chain(remote.iter().map(|one| reported(&one.name, one.kind)))
@@ -75,39 +96,56 @@ pub fn verify_with(endpoints: &[Endpoint], remote: &[RemoteEndpoint], options: O
         .chain(remote.iter().map(|one| &one.addresses[..]))
         .collect();
     let kinds: Vec<Kind> = all.iter().map(|one| one.kind).collect();
-    let pairs: Vec<_> =
-        (0..endpoints.len()).flat_map(|from| partners(&kinds, endpoints.len(), from, options)).collect();
+    let pairs: Vec<Pair<'_>> = (0..endpoints.len())
+        .flat_map(|from| partners(&kinds, endpoints.len(), from, options))
+        .map(|(from, to)| Pair { from, to, own: &endpoints[from], addresses: addresses[to] })
+        .collect();
+    let outcomes = probe_pairs(&pairs, options, watch)?;
+    let disturbance = Overflows::read().warning_since(before);
+    Ok(Report { endpoints: all, outcomes, missing, disturbance })
+}
+
+/// A sender and a receiver.
+struct Pair<'a> {
+    from: usize,
+    to: usize,
+    own: &'a Endpoint,
+    /// The receiver's.
+    addresses: &'a [EchoAddress],
+}
+
+/// All probes of all pairs, in their order.
+fn probe_pairs(
+    pairs: &[Pair<'_>],
+    options: Options,
+    watch: &(dyn Fn(Progress) + Sync),
+) -> Result<Vec<Outcome>> {
     let next = AtomicUsize::new(0);
+    let all = pairs.iter().map(|pair| pair.targets().count() * options.protocols.len()).sum();
+    let progress = Mutex::new(Progress { all, ..Progress::default() });
     let run = || {
         let mut done = Vec::new();
-        while let Some((at, (from, to))) = {
+        while let Some((at, pair)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            pairs.get(at).map(|pair| (at, *pair))
+            pairs.get(at).map(|pair| (at, pair))
         } {
-            done.push((at, probe_all(&endpoints[from], addresses[to], options)?));
+            let outcomes = pair.probe(options);
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.done += outcomes.len();
+            progress.failed += outcomes.iter().filter(|one| one.result.is_err()).count();
+            watch(*progress);
+            done.push((at, outcomes));
         }
-        Ok(done)
+        done
     };
     let done = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..pairs.len().min(CONCURRENCY)).map(|_| scope.spawn(run)).collect();
-        let done = workers.into_iter().map(|worker| worker.join().unwrap_or(Err(Error::Panic)));
+        let done = workers.into_iter().map(|worker| worker.join().map_err(|_| Error::Panic));
         done.collect::<Result<Vec<_>>>()
     })?;
     let mut done: Vec<_> = done.into_iter().flatten().collect();
     done.sort_by_key(|(at, _)| *at);
-    let outcomes = done.into_iter().flat_map(|(at, results)| {
-        let (from, to) = pairs[at];
-        let outcome = move |one: ProbeResult| Outcome {
-            from,
-            to,
-            address: one.address,
-            protocol: one.protocol,
-            result: one.result,
-        };
-        results.into_iter().map(outcome)
-    });
-    let outcomes = outcomes.collect();
-    Ok(Report { endpoints: all, outcomes, disturbance: Overflows::read().warning_since(before) })
+    Ok(done.into_iter().flat_map(|(_, outcomes)| outcomes).collect())
 }
 
 /// The pairs of one sender: the local endpoints, the next one first, then the remote ones.
@@ -118,25 +156,33 @@ fn partners(kinds: &[Kind], here: usize, from: usize, options: Options) -> Vec<(
     others.take(options.peers).map(|to| (from, to)).collect()
 }
 
-/// The result of one probe of a pair.
-struct ProbeResult {
-    address: IpAddr,
-    protocol: Protocol,
-    result: std::result::Result<Duration, String>,
-}
+impl Pair<'_> {
+    /// The receiver's addresses of the families that the sender has.
+    fn targets(&self) -> impl Iterator<Item = &EchoAddress> {
+        self.addresses.iter().filter(|echo| self.own.has_family_of(echo.address))
+    }
 
-/// All probes of one pair.
-fn probe_all(own: &Endpoint, addresses: &[EchoAddress], options: Options) -> Result<Vec<ProbeResult>> {
-    let mut results = Vec::new();
-    let probes = || {
-        for echo in addresses.iter().filter(|echo| own.has_family_of(echo.address)) {
-            for protocol in options.protocols {
-                let answer = probe::send(*protocol, own, echo, options.timeout);
-                let result = answer.and_then(|answer| answer.check(own));
-                results.push(ProbeResult { address: echo.address, protocol: *protocol, result });
-            }
-        }
-    };
-    own.netns.run(probes)?;
-    Ok(results)
+    /// All probes of this pair.
+    fn probe(&self, options: Options) -> Vec<Outcome> {
+        let probes = || {
+            let every = self.targets().flat_map(|to| options.protocols.iter().map(move |kind| (to, *kind)));
+            let probe = |(to, protocol): (&EchoAddress, Protocol)| {
+                let answer = probe::send(protocol, self.own, to, options.timeout);
+                let source = probe::source(to);
+                let result = answer.and_then(|answer| answer.check(self.own));
+                Outcome { source, ..self.outcome(to, protocol, result) }
+            };
+            every.map(probe).collect()
+        };
+        let failed = |why: podwire_kernel::Error| {
+            let every = self.targets().flat_map(|to| options.protocols.iter().map(move |kind| (to, *kind)));
+            every.map(|(to, protocol)| self.outcome(to, protocol, Err(why.to_string()))).collect()
+        };
+        self.own.netns.run(probes).unwrap_or_else(failed)
+    }
+
+    fn outcome(&self, to: &EchoAddress, protocol: Protocol, result: Result<Duration, String>) -> Outcome {
+        let (port, address) = (protocol.port(to), to.address);
+        Outcome { from: self.from, to: self.to, source: None, address, protocol, port, result, denied: None }
+    }
 }

@@ -33,6 +33,15 @@ const TRIES: u32 = 3;
 impl Protocol {
     /// All of them.
     pub const ALL: [Protocol; 4] = [Protocol::Tcp, Protocol::Udp, Protocol::Icmp, Protocol::Large];
+
+    /// The port of an echo service that answers this kind of packet; none for ICMP.
+    pub(crate) fn port(self, to: &EchoAddress) -> Option<u16> {
+        match self {
+            Protocol::Tcp => Some(to.tcp),
+            Protocol::Udp | Protocol::Large => Some(to.udp),
+            Protocol::Icmp => None,
+        }
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -96,6 +105,11 @@ pub(crate) fn send(
         }
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The source address that the kernel selects for packets to `to`. The calling thread is in the sender's namespace.
+pub(crate) fn source(to: &EchoAddress) -> Option<IpAddr> {
+    Some(connect(to).ok()?.local_addr().ok()?.ip())
 }
 
 fn read_answer(text: &[u8], sent: usize) -> io::Result<Answer> {

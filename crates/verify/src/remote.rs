@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::echo::{Echo, EchoAddress};
-use crate::{Endpoint, Kind, Result};
+use crate::{Endpoint, Kind, Missing, Result};
 
 /// An endpoint of another machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,21 @@ pub struct RemoteEndpoint {
     pub kind: Kind,
     /// Its echo services.
     pub addresses: Vec<EchoAddress>,
+    /// What its machine could not find of it: addresses, or all of it. Each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+}
+
+impl RemoteEndpoint {
+    /// An endpoint that should be there and is not.
+    pub fn absent(missing: Missing) -> RemoteEndpoint {
+        let Missing { name, kind, reason } = missing;
+        RemoteEndpoint { name, kind, addresses: Vec::new(), missing: vec![reason] }
+    }
+
+    pub(crate) fn report_missing(&self) -> impl Iterator<Item = Missing> + '_ {
+        self.missing.iter().map(|reason| Missing::new(&self.name, self.kind, reason))
+    }
 }
 
 /// Running echo services; they end when this is dropped.
@@ -37,6 +52,11 @@ pub fn answer(endpoints: &[Endpoint]) -> Result<(Answering, Vec<RemoteEndpoint>)
         name: endpoint.name.clone(),
         kind: endpoint.kind,
         addresses: echo.addresses.clone(),
+        missing: endpoint
+            .report_missing()
+            .chain(echo.report_missing(endpoint))
+            .map(|one| one.reason)
+            .collect(),
     });
     let remote = remote.collect();
     Ok((Answering { _echoes: echoes }, remote))

@@ -250,7 +250,7 @@ impl Stage {
             let root = format!("/proc/{}", machine.node.pid());
             for pod in &machine.pods {
                 let path = format!("{root}/root/run/netns/{pod}");
-                places.push(Endpoint::pod(pod, path).expect("the pod"));
+                places.push(Endpoint::pod(pod, path, &[]).expect("the pod"));
             }
             let netns = podwire_kernel::Netns::open(format!("{root}/ns/net")).expect("the node");
             let lan = machine.lan;
@@ -282,6 +282,7 @@ impl Stage {
             !outside && !wider
         };
         let mut said: Vec<_> = report.failures().filter(promised).map(|one| report.sentence(one)).collect();
+        said.extend(report.missing.iter().map(ToString::to_string));
         if !said.is_empty() {
             said.extend(report.disturbance.clone());
         }

@@ -6,6 +6,8 @@ mod clock;
 mod faults;
 mod laboratory;
 mod life;
+mod looking;
+mod mtu;
 mod policies;
 mod probe;
 #[path = "../../policies/tables.rs"]

@@ -14,20 +14,20 @@ use super::probe::{endpoints, Endpoint, Expected, Prober};
 use super::tables::{self, Connection, Table, Tables, CLUSTER_NETWORK_POLICY, NETWORK_POLICY};
 
 /// A temporary directory.
-struct TempDir(PathBuf);
+pub struct TempDir(PathBuf);
 
 impl TempDir {
-    fn new() -> TempDir {
+    pub fn new() -> TempDir {
         let path = std::env::temp_dir().join(format!("podwire-policies-{}", name()));
         std::fs::create_dir_all(&path).expect("a directory");
         TempDir(path)
     }
 
-    fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         self.0.to_str().expect("a path")
     }
 
-    fn write(&self, file: &str, text: &str) {
+    pub fn write(&self, file: &str, text: &str) {
         std::fs::write(self.0.join(file), text).expect("a file");
     }
 }

@@ -21,7 +21,7 @@ use crate::calico::registration::{DesiredRegistration, Registrations};
 use crate::kernel_watch::KernelWatch;
 use crate::metrics::Metrics;
 use crate::status::StatusHandle;
-use crate::{Error, Result};
+use crate::{pod_mtu, Error, Result};
 
 /// The interval after which a registration that the store does not show is requested again: another client may have
 /// undone it.
@@ -103,6 +103,7 @@ impl RouteReconciler {
             info!(change, "kernel changed");
         }
         self.write_mtu(desired.mtu)?;
+        self.report_oversized_pods(&desired)?;
         let refused = report.unreachable.iter();
         let refused =
             refused.map(|one| UnreachableNode { node: one.peer.clone(), reason: one.reason.clone() });
@@ -150,6 +151,14 @@ impl RouteReconciler {
             std::fs::create_dir_all(dir).map_err(FileError::at("create", dir))?;
         }
         Ok(podwire_fs::replace(path, text.as_bytes(), 0o644).map_err(FileError::at("write", path))?)
+    }
+
+    /// Shows the pods that kept a larger MTU than new pods get.
+    fn report_oversized_pods(&mut self, desired: &DesiredState) -> Result<()> {
+        let pods = pod_mtu::find_oversized(&mut self.host, &desired.cluster.local, desired.mtu)?;
+        self.options.status.set_problem("MTU", pod_mtu::problem(&pods, desired.mtu));
+        self.options.status.lock().oversized_pods = pods;
+        Ok(())
     }
 
     fn show(&self, desired: &DesiredState, unreachable: Vec<UnreachableNode>) {

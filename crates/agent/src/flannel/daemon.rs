@@ -272,7 +272,8 @@ impl Daemon {
                 Ok(())
             }
             Event::UplinksChanged(uplinks) => {
-                let text: Vec<String> = uplinks.iter().map(uplink_text).collect();
+                let text = |uplink: &Uplink| format!("{} mtu {}", uplink_text(uplink), uplink.mtu);
+                let text: Vec<String> = uplinks.iter().map(text).collect();
                 warn!(uplinks = text.join(" "), "uplinks changed");
                 Ok(())
             }

@@ -1,5 +1,6 @@
 //! The thread that keeps the kernel's routes and tunnels equal to the last desired state.
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::flannel::conflist_watch;
 use crate::flannel::desired::{self, DesiredRoutes};
 use crate::flannel::settings::Settings;
 use crate::kernel_watch::KernelWatch;
-use crate::{Error, Result};
+use crate::{pod_mtu, Error, Result};
 
 /// What the thread reports.
 #[derive(Debug)]
@@ -32,8 +33,10 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Applied {
     pub uplinks: Vec<Uplink>,
-    /// The MTU of pods.
+    /// The MTU of new pods.
     pub mtu: u32,
+    /// The pods with a larger MTU.
+    pub oversized_pods: BTreeMap<String, u32>,
     pub peers: usize,
     pub changes: usize,
     /// What the kernel rejected.
@@ -121,8 +124,10 @@ impl RouteReconciler {
             failed.extend(not_done);
         }
         let ignored = ignored.into_iter().map(|one| (one.name, one.reason));
+        let mtu = overlay.mtu(&cluster.local);
         Ok(Applied {
-            mtu: overlay.mtu(&cluster.local),
+            mtu,
+            oversized_pods: pod_mtu::find_oversized(&mut self.host, &cluster.local, mtu)?,
             uplinks,
             peers: cluster.peers.len(),
             changes,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use podwire_lab::{CleanupProcess, Families, Lab, LabSpec, Store};
+use podwire_verify::Rule;
 
 use super::screen::Screen;
 use crate::plugin_dirs;
@@ -54,13 +55,17 @@ fn verify(lab: &Lab, screen: &Screen) -> Result<()> {
     screen.table(&["POD", "NODE", "ADDRESSES"], &rows);
     screen
         .title("The three rules of the Kubernetes network model, tested by TCP, UDP, ICMP and large packets");
-    let report = lab.verify(TIMEOUT)?;
-    for (rule, good, all) in report.rules() {
+    let report = lab.verify(TIMEOUT, &|_| {})?;
+    if let Some(missing) = report.missing.first() {
+        bail!("{missing}");
+    }
+    for Rule { text, count } in report.rules() {
+        let (good, all) = (count.passed, count.sent);
         if good < all || all == 0 {
             let first = report.failures().next().map(|failure| report.sentence(failure));
-            bail!("{rule}: {good} of {all}; {}", first.unwrap_or_default());
+            bail!("{text}: {good} of {all}; {}", first.unwrap_or_default());
         }
-        screen.done(rule, &format!("{good} of {all} packets"));
+        screen.done(text, &format!("{good} of {all} packets"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use podwire_lab::Lab;
-use podwire_verify::Report;
+use podwire_verify::{Count, Report, Rule};
 use serde_json::json;
 
 use super::name_flag::NameFlag;
@@ -12,7 +12,7 @@ use crate::duration;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
-use crate::verify;
+use crate::verify::{self, ProgressLine};
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
@@ -28,10 +28,13 @@ impl Verify {
         let name = &self.lab.name;
         let cannot = || format!("cannot verify lab {name}");
         let lab = Lab::find(name).map_err(Failure::context(cannot()))?;
-        let report = lab.verify(self.timeout).map_err(Failure::context(cannot()))?;
+        let progress = ProgressLine::default();
+        let report = lab.verify(self.timeout, &|now| progress.show(now));
+        drop(progress);
+        let report = report.map_err(Failure::context(cannot()))?;
         let paint = Paint::stdout();
         let mut json = report.to_json();
-        let rule = |(rule, passed, sent): (&str, usize, usize)| json!({ "rule": rule, "passed": passed, "sent": sent });
+        let rule = |Rule { text, count: Count { sent, passed, denied } }: Rule| json!({ "rule": text, "passed": passed, "sent": sent, "denied": denied });
         json["rules"] = report.rules().map(rule).to_vec().into();
         let text = verify::text(&report, paint) + "\n" + &rules(&report, paint);
         Ok(Output { success: report.holds(), ..Output::new(text, json) })
@@ -40,9 +43,11 @@ impl Verify {
 
 /// The three rules of the network model, each with its packet counts.
 fn rules(report: &Report, paint: Paint) -> String {
-    let line = |(rule, passed, sent): (&str, usize, usize)| {
-        let mark = if passed == sent && sent > 0 { paint.good("✓") } else { paint.bad("✗") };
-        format!("  {mark} {rule:<40} {passed} of {sent} packets\n")
+    let line = |Rule { text, count }: Rule| {
+        let mark = if count.is_good() && count.sent > 0 { paint.good("✓") } else { paint.bad("✗") };
+        let denied =
+            if count.denied > 0 { format!(", policies deny {}", count.denied) } else { String::new() };
+        format!("  {mark} {text:<40} {} of {} packets{denied}\n", count.passed, count.sent)
     };
     report.rules().map(line).concat()
 }

@@ -1,6 +1,6 @@
 //! Addresses of links (`linux/if_addr.h`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use podwire_ip::IpFamily;
 
@@ -12,6 +12,7 @@ use crate::socket::Socket;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_BROADCAST: u16 = 4;
+const IFA_ANYCAST: u16 = 5;
 const IFA_FLAGS: u16 = 8;
 /// No duplicate address detection: the address may be used at once.
 const IFA_F_NODAD: u32 = 0x02;
@@ -124,4 +125,19 @@ pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Address>> {
     let mut all = route.list(message, Address::read)?;
     all.retain(|address| link == 0 || address.link == link);
     Ok(all)
+}
+
+/// The anycast addresses of all links. A router has one for each IPv6 network of a link, with zeros after the prefix. The
+/// kernel accepts no TCP connection to it.
+pub fn list_anycast(route: &mut Socket) -> Result<Vec<Ipv6Addr>> {
+    let mut head = [0; 8];
+    head[0] = libc::AF_INET6 as u8;
+    let message = Message::new(libc::RTM_GETANYCAST, 0, "list anycast addresses").raw(&head);
+    route.list(message, |frame| {
+        let address = frame.attrs(8).find(|attr| attr.kind == IFA_ANYCAST)?;
+        match address.ip()? {
+            IpAddr::V6(ip) => Some(ip),
+            IpAddr::V4(_) => None,
+        }
+    })
 }

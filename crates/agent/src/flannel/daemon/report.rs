@@ -7,7 +7,7 @@ use tracing::{error, info, warn};
 use super::{pod_cidrs, uplink_text, Daemon, NodeNetwork};
 use crate::flannel::conflist::{self, NotReady};
 use crate::flannel::routes::Applied;
-use crate::Result;
+use crate::{pod_mtu, Result};
 
 impl Daemon {
     /// Announces that the node can carry pod traffic. The conflist is written last.
@@ -20,6 +20,7 @@ impl Daemon {
         let env = SubnetEnv::new(&network.conf, network.own.pod_cidrs, applied.mtu, masquerades);
         env.write(&self.settings.subnet_file)?;
         let mut problems = applied.failed.clone();
+        problems.extend(pod_mtu::problem(&applied.oversized_pods, applied.mtu));
         if let Some(conflist) = &self.settings.conflist {
             if conflist.not_ready == NotReady::Status {
                 conflist::write_readiness(&self.settings.readiness_file, None)?;
@@ -66,6 +67,7 @@ impl Daemon {
         let was_ready = status.phase == Phase::Ready;
         status.phase = Phase::Ready;
         status.mtu = applied.mtu;
+        status.oversized_pods.clone_from(&applied.oversized_pods);
         status.peers = applied.peers;
         status.unreachable = unreachable;
         status.uplinks = applied.uplinks.iter().map(uplink_text).collect();
