@@ -71,14 +71,13 @@ impl Bridge<'_> {
         Ok(Mac::of(&format!("{boot}{netns:?}{}", self.name)))
     }
 
-    /// Creates it, down, with a fixed hardware address: by default a bridge uses the smallest address of its ports, which
-    /// changes with the pods and invalidates the entries of neighbours. The caller sets it up: a bridge that is created up has
-    /// no carrier at that moment, and so no link-local address until a pod's interface is up.
+    /// Creates it, up, with a fixed hardware address: by default a bridge uses the smallest address of its ports, which
+    /// changes with the pods and invalidates the entries of neighbours.
     fn create(&self, host: &mut Host) -> Result<Link> {
         let filtering = if self.vlan_filtering { " with VLAN filtering" } else { "" };
         let doing = format!("create bridge {}{filtering}", self.name);
         let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
-            .raw(&link::header(0, 0, link::UP))
+            .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, self.name)
             .bytes(a::ADDRESS, &self.mac(host)?.0)
             .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
