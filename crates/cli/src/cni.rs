@@ -56,6 +56,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
+    /// Whether it needs no rights of root: config files may belong to any user.
+    pub(crate) fn only_reads_files(&self) -> bool {
+        matches!(self, Verb::Lint(_))
+    }
+
     pub(crate) fn run(&self, json: bool) -> Result<Output, Failure> {
         match self {
             Verb::Add(verb) => verb.run(),

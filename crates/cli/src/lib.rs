@@ -130,7 +130,7 @@ impl Command {
     /// The name of the command, if its answer would be wrong without root.
     fn needing_root(&self) -> Option<&'static str> {
         match self {
-            Command::Cni(_) => Some("cni"),
+            Command::Cni(verb) if !verb.only_reads_files() => Some("cni"),
             Command::Demo => Some("demo"),
             Command::Ipam(verb) if verb.reads_node() => Some("ipam"),
             Command::Lab(verb) if !verb.only_lists_faults() => Some("lab"),
