@@ -77,7 +77,8 @@ fn a_config_map_can_name_the_api_server() {
     }
 }
 
-/// A real API server with the objects of the manifests: an agent changes the status of its own node and of its pods only.
+/// A real API server with the objects of the manifests: an agent changes the status of its own node and of the pods on
+/// it only.
 #[test]
 fn an_agent_changes_its_own_node_and_its_pods_only() {
     let programs = match kubernetes_programs(&[]) {

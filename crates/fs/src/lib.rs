@@ -56,8 +56,8 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     written.inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Creates a directory of Podwire's state if it is missing. It and its parents below the last directory `podwire` are for
-/// their owner only (0700), whatever the umask allows. An existing directory stays as it is.
+/// Creates a directory of Podwire's state if it is missing. It and its parents, from the last directory `podwire` on, are
+/// for their owner only (0700), whatever the umask allows. An existing directory stays as it is.
 pub fn create_state_dir(path: &Path) -> io::Result<()> {
     // Directories above it belong to the system, and have the usual mode.
     let own = path.ancestors().find(|dir| dir.file_name().is_some_and(|name| name == "podwire"));

@@ -109,8 +109,8 @@ impl Database {
         Ok(revision(number))
     }
 
-    /// The connection, if the path still leads to its file. SQLite would go on with a removed file, which no other client
-    /// sees and which is lost when this one ends.
+    /// The connection, if the path still leads to its file. SQLite would go on with a removed file, which no other
+    /// client sees and which is lost when this one ends.
     fn connection(&self, verb: &'static str, key: &str) -> Result<MutexGuard<'_, Connection>, StoreError> {
         let why = match identity(&self.path) {
             // A transaction that a panic interrupts is rolled back, so that a poisoned lock does not matter.
