@@ -148,6 +148,7 @@ fn delete(endpoint: Endpoint, device: &str) {
 #[test]
 fn a_pod_inherits_no_connection_of_its_address() {
     on_node(|_| {
+        own_run_directory();
         let a = Endpoint::bridged(10);
         let agent = Agent::start(&objects());
         agent.attach(interface("a", "veth10", &a));
@@ -179,6 +180,7 @@ fn a_pod_inherits_no_connection_of_its_address() {
 #[test]
 fn a_pod_inherits_no_connection_from_before_the_agent() {
     on_node(|_| {
+        own_run_directory();
         let (a, old) = (Endpoint::bridged(10), Endpoint::bridged(11));
         old.serve(&[PORT]);
         // As the rules of an earlier agent, this makes the kernel track connections.
@@ -212,6 +214,7 @@ fn record(endpoint: &Endpoint, name: &str, (plugin, device): (&str, &str), mac: 
     std::fs::write(directory.join(format!("{name}:eth0:{plugin}")), text).unwrap();
 }
 
+/// The agent reads the ledger of the machine otherwise.
 fn own_run_directory() {
     sys::unshare_mounts().unwrap();
     sys::mount_tmpfs(Path::new("/run")).unwrap();
@@ -278,6 +281,7 @@ fn pods_from_before_policies_are_guarded_or_reported() {
 #[test]
 fn a_pod_sends_with_the_mac_address_that_tuning_gave_it() {
     on_node(|_| {
+        own_run_directory();
         let (a, b) = (Endpoint::bridged(10), Endpoint::bridged(11));
         b.serve(&[PORT]);
         let mut attached = interface("a", "veth10", &a);
