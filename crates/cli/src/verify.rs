@@ -1,5 +1,6 @@
 //! `podwire verify`: tests the Kubernetes network model with packets between the pods of this node and the node itself.
 
+mod denied;
 mod pods;
 mod progress;
 mod text;
@@ -92,6 +93,7 @@ impl Verify {
         let progress = ProgressLine::default();
         let watch = |now| progress.show(now);
         let mut report = podwire_verify::verify_with(&endpoints, &remote, options, &watch).map_err(failed)?;
+        denied::mark(&mut report, &endpoints);
         drop(progress);
         report.missing.extend(missing);
         let output = Output::new(text(&report, Paint::stdout()), report.to_json());

@@ -41,10 +41,11 @@ impl Verify {
     }
 }
 
-/// The three rules of the network model, each with its packet counts.
+/// The three rules of the network model, each with its packet counts. What is missing proves none of them.
 fn rules(report: &Report, paint: Paint) -> String {
     let line = |Rule { text, count }: Rule| {
-        let mark = if count.is_good() && count.sent > 0 { paint.good("✓") } else { paint.bad("✗") };
+        let is_proven = count.is_good() && count.sent > 0 && report.missing.is_empty();
+        let mark = if is_proven { paint.good("✓") } else { paint.bad("✗") };
         let denied =
             if count.denied > 0 { format!(", policies deny {}", count.denied) } else { String::new() };
         format!("  {mark} {text:<40} {} of {} packets{denied}\n", count.passed, count.sent)
