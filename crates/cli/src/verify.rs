@@ -34,8 +34,8 @@ must not be fragmented. The receiver returns the source address that it sees, wh
 sender's address. With --answer the node and its pods answer other nodes; with --with they also
 send to those. Run from every node, this covers all pairs of a cluster. The pods are those of every
 runtime that uses the same cache directory. Threads of this program enter their namespaces; nothing
-is installed in the pods. The exit status is 1 if a packet failed, or if a recorded pod, or one of
-its addresses, is not there.";
+is installed in the pods. What the policies of this node deny is shown apart. The exit status is
+1 if another packet failed, or if a recorded pod, or one of its addresses, is not there.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
