@@ -19,7 +19,7 @@ pub enum Request {
     /// The interface was attached; the response says whether its policies are enforced.
     Attach {
         /// The interface.
-        interface: Interface,
+        interface: Box<Interface>,
         /// The time limit for the response, in milliseconds.
         timeout_ms: u64,
     },
@@ -169,7 +169,7 @@ mod tests {
             addresses: vec!["10.1.0.2".parse().unwrap()],
             ..Interface::default()
         };
-        let request = Request::Attach { interface, timeout_ms: 10_000 };
+        let request = Request::Attach { interface: Box::new(interface), timeout_ms: 10_000 };
         let text = serde_json::to_string(&request).unwrap();
         assert!(text.starts_with(r#"{"request":"attach","interface":{"#), "{text}");
         assert!(text.ends_with(r#""timeoutMs":10000}"#), "{text}");

@@ -72,7 +72,7 @@ impl Policy {
     fn await_enforcement(&self, interface: Interface) -> Result<()> {
         let pod = interface.pod_name();
         let timeout_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
-        let request = policy::Request::Attach { interface, timeout_ms };
+        let request = policy::Request::Attach { interface: Box::new(interface), timeout_ms };
         let reason = match client::request(&self.socket, &request, self.timeout + MARGIN) {
             Ok(response) if response.enforced => return Ok(()),
             Ok(response) => response.reason,

@@ -25,7 +25,7 @@ fn handle(request: Request, agent: &PolicyAgent) -> Response {
         },
         Request::Attach { interface, timeout_ms } => {
             let pod = interface.pod_name();
-            let response = match agent.attach(interface) {
+            let response = match agent.attach(*interface) {
                 Ok(response) => response,
                 Err(error) => return not_enforced(error),
             };

@@ -49,6 +49,7 @@ impl Agent {
     }
 
     fn attach(&self, interface: Interface) {
+        let interface = Box::new(interface);
         self.request(&Request::Attach { interface, timeout_ms: WAIT.as_millis() as u64 });
     }
 
