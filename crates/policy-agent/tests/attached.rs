@@ -49,10 +49,8 @@ impl Agent {
     }
 
     fn attach(&self, interface: Interface) {
-        self.request(&Request::Attach {
-            interface: Box::new(interface),
-            timeout_ms: WAIT.as_millis() as u64,
-        });
+        let interface = Box::new(interface);
+        self.request(&Request::Attach { interface, timeout_ms: WAIT.as_millis() as u64 });
     }
 
     fn detach(&self, name: &str) {
