@@ -145,9 +145,13 @@ fn tail(cidr: IpNet) -> String {
     format!("ipv{}/block/{}-{}", IpFamily::of(cidr.addr()).digit(), cidr.addr(), cidr.prefix_len())
 }
 
-/// Parses the key of a block.
+/// The largest block has 2^16 addresses.
+const MAX_BLOCK_BITS: u8 = 16;
+
+/// Parses the key of a block. No block has more than 65 536 addresses: such a key would take all pools within it.
 pub(super) fn parse_block(key: &str) -> Option<IpNet> {
-    parse_tail(key.strip_prefix(BLOCKS)?)
+    let cidr = parse_tail(key.strip_prefix(BLOCKS)?)?;
+    (cidr.max_prefix_len() - cidr.prefix_len() <= MAX_BLOCK_BITS).then_some(cidr)
 }
 
 /// Parses the key of an affinity. Calico has other records with the same prefix.
