@@ -129,10 +129,15 @@ impl BlockAllocator {
             self.state.release_previous_sandbox(owner, request)?;
         }
         let _pinned = self.state.pin(&request.ips);
+        let mut failed = None;
         loop {
-            match self.state.take(owner, request, &namespace)? {
-                TakeResult::Lease(lease) => return Ok(lease.addresses),
-                TakeResult::Missing(wanted) => self.wait_for_store(owner, wanted, deadline)?,
+            match (self.state.take(owner, request, &namespace)?, failed) {
+                (TakeResult::Lease(lease), _) => return Ok(lease.addresses),
+                (TakeResult::Missing(_), Some(error)) => return Err(error),
+                // After a failure the warm pool is tried once more: it may have got the last addresses meanwhile.
+                (TakeResult::Missing(wanted), None) => {
+                    failed = self.wait_for_store(owner, wanted, deadline).err();
+                }
             }
         }
     }
@@ -188,8 +193,10 @@ impl BlockAllocator {
 
     /// Whether a pod can get an address.
     pub fn check_ready(&self) -> Result<(), Error> {
-        match self.status() {
-            AddressStatus { problem: Some(why), warm_pool: 0, .. } => Err(Error::NoWarmAddress { why }),
+        let inner = self.state.lock();
+        match (&inner.problems.store, &inner.problems.shortage) {
+            (Some(why), _) if inner.warm_pool.len() == 0 => Err(Error::NoWarmAddress { why: why.clone() }),
+            (_, Some(shortage)) => Err(shortage.clone().into()),
             _ => Ok(()),
         }
     }

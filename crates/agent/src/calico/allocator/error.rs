@@ -65,6 +65,10 @@ impl Error {
         match self {
             Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::Cluster { .. } => code::TRY_AGAIN,
             Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. }) => code::TRY_AGAIN,
+            // As host-local: another pod's DEL, or an administrator who adds a pool, ends the shortage.
+            Error::Ipam(
+                Ipam::NoPool { .. } | Ipam::Full { .. } | Ipam::BlockLimit { .. } | Ipam::StrictAffinity,
+            ) => code::TRY_AGAIN,
             Error::Ipam(Ipam::UnknownPool { .. } | Ipam::OutsideOfPools { .. }) | Error::Request(_) => {
                 code::INVALID_CONFIG
             }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use podwire_block_ipam::Error as IpamError;
+
 #[derive(Default)]
 pub(super) struct Problems {
     /// Why the store cannot be used.
     pub(super) store: Option<String>,
+    /// Why the store has no address for a pod without a request.
+    pub(super) shortage: Option<IpamError>,
     /// Blocks and handles that cannot be read.
     pub(super) unreadable: BTreeSet<String>,
     /// Addresses that a pod has and that the store assigns to another owner.

@@ -66,10 +66,18 @@ struct StoreSync {
     audited: Option<Instant>,
     /// Whether the thread has looked for pending releases once more since the start.
     has_settled: bool,
-    /// Until when the warm pool is not refilled from networks without free addresses. Waiting requests ignore it.
-    exhausted: BTreeMap<Vec<IpNet>, Instant>,
+    /// Networks without free addresses. Waiting requests ignore it.
+    exhausted: BTreeMap<Vec<IpNet>, Exhausted>,
     /// Pools that pods requested beside the default ones, by their networks. The warm pool has addresses of them too.
     requested: BTreeMap<Vec<IpNet>, PoolChoice>,
+}
+
+/// Networks from which the warm pool cannot be refilled.
+struct Exhausted {
+    /// Until when it is not tried again.
+    until: Instant,
+    /// Why a pod gets no address either; `None` if a pod can borrow one.
+    shortage: Option<IpamError>,
 }
 
 /// Pools, settings and the node's labels.
@@ -153,7 +161,10 @@ impl StoreSync {
         let withdrawn = endpoints.sync_withdrawn(store, &self.settings.node);
         let withdrawn = withdrawn.inspect_err(|_| endpoints.retry());
         let released = self.release_pending(&session, &legacy_handles);
-        released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
+        let released = released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
+        if released && self.state.lock().problems.shortage.is_some() {
+            self.exhausted.clear();
+        }
         self.refill(&session)?;
         // 4. Endpoints are published although others could not be withdrawn. Waiting pods come first; the next round
         //    does the rest.
