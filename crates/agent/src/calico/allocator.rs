@@ -23,6 +23,7 @@ mod endpoints;
 mod error;
 mod handles;
 mod lease_dir;
+mod ownership;
 mod pending;
 pub mod pods;
 mod problems;
@@ -44,6 +45,7 @@ use podwire_agent_ipc::status::AddressStatus;
 use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::{Error as IpamError, Ownership};
 
 use endpoints::Endpoints;
 pub use error::Error;
@@ -65,6 +67,8 @@ pub struct Settings {
     pub node: String,
     /// The number of addresses of each family in the warm pool, at most a quarter of a block.
     pub warm_addresses: usize,
+    /// How long another process must be silent before this one takes over the node: [`Ownership::DURATION`].
+    pub claim: Duration,
 }
 
 /// A handle of the allocator.
@@ -78,9 +82,10 @@ impl BlockAllocator {
     /// Starts the allocator with the leases in `state_dir`. The store may be down.
     pub fn start(settings: Settings, state_dir: &Path, opener: Opener) -> Result<BlockAllocator, Error> {
         let lease_dir = LeaseDir::open(state_dir)?;
+        let ownership = Ownership::new(&settings.node, ownership::identity(&lease_dir)?, settings.claim);
         let endpoints = Endpoints::open(state_dir, lease_dir.boot_id())?;
         let state = Arc::new(State::new(settings.node.clone(), lease_dir, endpoints)?);
-        store_sync::start(state.clone(), settings, opener)?;
+        store_sync::start(state.clone(), settings, ownership, opener)?;
         Ok(BlockAllocator { state, cluster: None })
     }
 
@@ -158,7 +163,8 @@ impl BlockAllocator {
             Ok(outcome) => outcome,
             Err(_) => {
                 let problem = self.state.lock().problems.store.clone();
-                let why = problem.unwrap_or_else(|| "the store did not assign one within the timeout".into());
+                let why = problem.map(|error| error.to_string());
+                let why = why.unwrap_or_else(|| "the store did not assign one within the timeout".into());
                 Err(Error::Timeout { owner: owner.clone(), why })
             }
         }
@@ -191,11 +197,19 @@ impl BlockAllocator {
         Ok(())
     }
 
+    /// Waits until this process owns the node's blocks.
+    pub(crate) fn wait_for_ownership(&self) {
+        self.state.wait_for_ownership();
+    }
+
     /// Whether a pod can get an address.
     pub fn check_ready(&self) -> Result<(), Error> {
         let inner = self.state.lock();
         match (&inner.problems.store, &inner.problems.shortage) {
-            (Some(why), _) if inner.warm_pool.len() == 0 => Err(Error::NoWarmAddress { why: why.clone() }),
+            (Some(error @ IpamError::NodeOwned { .. }), _) => Err(error.clone().into()),
+            (Some(error), _) if inner.warm_pool.len() == 0 => {
+                Err(Error::NoWarmAddress { why: error.to_string() })
+            }
             (_, Some(shortage)) => Err(shortage.clone().into()),
             _ => Ok(()),
         }

@@ -4,4 +4,5 @@ mod audit;
 mod cluster;
 mod endpoints;
 mod leases;
+mod owners;
 mod pools;

@@ -64,7 +64,7 @@ impl Error {
         use podwire_block_ipam::Error as Ipam;
         match self {
             Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::Cluster { .. } => code::TRY_AGAIN,
-            Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. }) => code::TRY_AGAIN,
+            Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. } | Ipam::NodeOwned { .. }) => code::TRY_AGAIN,
             // As host-local: another pod's DEL, or an administrator who adds a pool, ends the shortage.
             Error::Ipam(
                 Ipam::NoPool { .. } | Ipam::Full { .. } | Ipam::BlockLimit { .. } | Ipam::StrictAffinity,

@@ -7,7 +7,7 @@ use podwire_block_ipam::Error as IpamError;
 #[derive(Default)]
 pub(super) struct Problems {
     /// Why the store cannot be used.
-    pub(super) store: Option<String>,
+    pub(super) store: Option<IpamError>,
     /// Why the store has no address for a pod without a request.
     pub(super) shortage: Option<IpamError>,
     /// Blocks and handles that cannot be read.

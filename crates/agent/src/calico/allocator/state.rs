@@ -50,6 +50,8 @@ pub(super) struct State {
     inner: Mutex<Inner>,
     /// Notified when the store sync has something to do.
     work: Condvar,
+    /// Notified when this process begins or ceases to own the node's blocks.
+    pub(super) owner_changed: Condvar,
 }
 
 #[derive(Default)]
@@ -62,6 +64,8 @@ pub(super) struct Inner {
     pub(super) requests: Requests,
     pub(super) pending: Pending,
     pub(super) problems: Problems,
+    /// Whether this process owns the node's blocks, as far as the store has said.
+    pub(super) is_owner: bool,
 }
 
 /// The input of one round of the store sync.
@@ -95,7 +99,8 @@ impl State {
             lease_dir.leases()?.into_iter().map(|lease| (lease.owner.clone(), lease)).collect();
         let pending = Pending::after_start(leases.keys().cloned().collect());
         let inner = Mutex::new(Inner { leases, pending, ..Inner::default() });
-        Ok(State { node, lease_dir, endpoints, inner, work: Condvar::new() })
+        let (work, owner_changed) = (Condvar::new(), Condvar::new());
+        Ok(State { node, lease_dir, endpoints, inner, work, owner_changed })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -223,27 +228,29 @@ impl State {
             unsynced: inner.pending.unsynced_leases() + self.endpoints.unsynced(),
             conflicting: inner.problems.conflicting.iter().cloned().collect(),
             unreadable: inner.problems.unreadable.iter().cloned().collect(),
-            problem: inner.problems.store.clone(),
+            problem: inner.problems.store.as_ref().map(ToString::to_string),
         }
     }
 }
 
 /// The store sync's calls.
 impl State {
-    /// Waits for work, at most `timeout`. Returns whether none arrived. Then the next round retries leases and releases
-    /// that were postponed because a record in the store could not be read, and looks for files that plugins moved.
+    /// Waits for work, at most `timeout`. Returns whether none arrived.
     pub(super) fn wait_for_work(&self, timeout: Duration) -> bool {
         let is_idle = |inner: &mut Inner| {
             inner.requests.is_empty() && inner.pending.is_empty() && !self.endpoints.has_changes()
         };
         let waited = self.work.wait_timeout_while(self.lock(), timeout, is_idle);
-        let (mut inner, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
-            inner.pending.retry();
-            inner.problems.unreadable.clear();
-            self.endpoints.retry();
-        }
-        waited.timed_out()
+        waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// The next round retries leases and releases that were postponed because a record in the store could not be read,
+    /// and looks for files that plugins moved.
+    pub(super) fn retry_postponed(&self) {
+        let mut inner = self.lock();
+        inner.pending.retry();
+        inner.problems.unreadable.clear();
+        self.endpoints.retry();
     }
 
     /// Waits after a failure of the store, at most `timeout`, or until a new request arrives. The requests that failed

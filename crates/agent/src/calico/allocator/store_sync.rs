@@ -13,7 +13,7 @@ use ipnet::IpNet;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Rules};
+use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Ownership, Rules};
 use podwire_reconcile::Backoff;
 use tracing::{error, info, warn};
 
@@ -33,13 +33,19 @@ const BATCH_WAIT: Duration = Duration::from_millis(10);
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 /// Starts the thread. It runs until the program ends.
-pub(super) fn start(state: Arc<State>, settings: Settings, opener: Opener) -> Result<(), Error> {
+pub(super) fn start(
+    state: Arc<State>,
+    settings: Settings,
+    ownership: Ownership,
+    opener: Opener,
+) -> Result<(), Error> {
     // The thread creates the sync, because a store is not `Send`.
     let run = move || {
         let mut sync = StoreSync {
             warm_handle: Handle::for_warm_pool(&settings.node),
             state,
             settings,
+            ownership,
             opener,
             store: None,
             rules: None,
@@ -57,6 +63,8 @@ pub(super) fn start(state: Arc<State>, settings: Settings, opener: Opener) -> Re
 struct StoreSync {
     state: Arc<State>,
     settings: Settings,
+    /// The claim to the node's blocks.
+    ownership: Ownership,
     /// The handle of the warm pool.
     warm_handle: String,
     opener: Opener,
@@ -105,19 +113,44 @@ impl StoreSync {
                         info!("store answers");
                     }
                     let timeout = if self.has_settled { AUDIT_INTERVAL } else { FIRST_WAIT };
-                    self.has_settled |= self.state.wait_for_work(timeout);
+                    self.has_settled |= self.wait_for_work(timeout);
                     self.state.wait_for_batch(BATCH_WAIT);
                 }
                 Err(error) => {
                     // A write without an answer may have changed the warm pool in the store.
                     self.audited = None;
-                    let text = error.to_string();
-                    let before = self.state.lock().problems.store.replace(text.clone());
-                    if before.as_ref() != Some(&text) {
-                        warn!(error = text, "store does not answer; retrying");
+                    let before = self.state.lock().problems.store.replace(error.clone());
+                    let is_new = before.as_ref() != Some(&error);
+                    let pause = if let IpamError::NodeOwned { .. } = error {
+                        self.state.set_owner(Err(&error));
+                        self.ownership.interval()
+                    } else {
+                        backoff.next_pause()
+                    };
+                    if is_new {
+                        warn!(%error, hint = error.hint(), "store cannot be used; retrying");
                     }
-                    self.state.wait_for_request(backoff.next_pause());
+                    self.state.wait_for_request(pause);
                 }
+            }
+        }
+    }
+
+    /// Waits for work, at most `timeout`, and renews the claim to the node meanwhile. Returns whether no work arrived.
+    fn wait_for_work(&mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !self.state.wait_for_work(left.min(self.ownership.until_renewal())) {
+                return false;
+            }
+            if until <= Instant::now() {
+                self.state.retry_postponed();
+                return true;
+            }
+            // The next round reports a failure.
+            if !self.store.as_ref().is_some_and(|store| self.ownership.hold(&**store).is_ok()) {
+                return false;
             }
         }
     }
@@ -135,6 +168,8 @@ impl StoreSync {
     }
 
     fn sync_with(&mut self, store: &dyn Store) -> Result<(), IpamError> {
+        self.ownership.hold(store)?;
+        self.state.set_owner(Ok(()));
         let (rules, labels) = self.read_rules(store)?;
         let session = Session { allocator: Allocator::new(store, Timestamp::now), rules, labels };
         // An administrator may have released addresses of this node, and a store from a backup lacks the newest ones.
