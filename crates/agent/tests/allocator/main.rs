@@ -6,3 +6,4 @@ mod endpoints;
 mod leases;
 mod owners;
 mod pools;
+mod requests;

@@ -157,7 +157,7 @@ impl State {
             return Err(error);
         }
         inner.leases.insert(owner.clone(), lease.clone());
-        inner.pending.unsynced.insert(owner.clone());
+        inner.pending.add(owner);
         self.work.notify_one();
         Ok(TakeResult::Lease(lease))
     }
@@ -180,9 +180,19 @@ impl State {
     /// Calico's plugin, or a plugin without an agent, assigned them.
     pub(super) fn release(&self, owner: &Owner, legacy_handle: Option<&str>) -> Result<(), Error> {
         let mut inner = self.lock();
+        let had_lease = inner.leases.contains_key(owner);
+        // Runtimes repeat DEL. The first one has recorded everything.
+        if !had_lease && inner.pending.is_released(owner) {
+            return Ok(());
+        }
         self.lease_dir.release(owner)?;
         inner.forget(owner);
-        inner.pending.legacy_handles.extend(legacy_handle.map(str::to_owned));
+        if had_lease {
+            inner.pending.mark_released(owner);
+        } else {
+            // Calico 2 did not assign the addresses of a lease.
+            inner.pending.legacy_handles.extend(legacy_handle.map(str::to_owned));
+        }
         inner.pending.has_releases = true;
         self.work.notify_one();
         Ok(())
@@ -251,6 +261,12 @@ impl State {
         inner.pending.retry();
         inner.problems.unreadable.clear();
         self.endpoints.retry();
+    }
+
+    /// Whether pods wait for addresses, or half of the warm pool is used.
+    pub(super) fn may_need_addresses(&self, warm_addresses: usize) -> bool {
+        let inner = self.lock();
+        !inner.requests.is_empty() || inner.warm_pool.len() * 2 <= warm_addresses
     }
 
     /// Waits after a failure of the store, at most `timeout`, or until a new request arrives. The requests that failed

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use podwire_block_ipam::selector::Labels;
-use podwire_block_ipam::store::Store;
+use podwire_block_ipam::store::{Cached, Memo, Store};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Ownership, Rules};
 use podwire_reconcile::Backoff;
@@ -22,7 +22,7 @@ use super::requests::{PoolChoice, WaitingRequest, Wanted};
 use super::state::{State, Work};
 use super::{Opener, Settings};
 
-/// How long pools, settings and labels that were read are used.
+/// How long pools, settings and labels that were read are used to assign addresses.
 const RULES_AGE: Duration = Duration::from_secs(5);
 /// The interval at which leases and warm pool are compared with the store.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
@@ -48,6 +48,7 @@ pub(super) fn start(
             ownership,
             opener,
             store: None,
+            memo: Memo::default(),
             rules: None,
             audited: None,
             has_settled: false,
@@ -69,6 +70,8 @@ struct StoreSync {
     warm_handle: String,
     opener: Opener,
     store: Option<Box<dyn Store>>,
+    /// What is remembered of the store.
+    memo: Memo,
     rules: Option<CachedRules>,
     /// The time of the last comparison with the store.
     audited: Option<Instant>,
@@ -161,13 +164,19 @@ impl StoreSync {
             Some(store) => store,
             None => (self.opener)()?,
         };
-        let outcome = self.sync_with(&*store);
+        let cached = Cached::new(&*store, std::mem::take(&mut self.memo));
+        let outcome = self.sync_with(&cached);
         // After a failure the store is opened again: it may need a new token or certificate.
-        self.store = Some(store).filter(|_| outcome.is_ok());
+        if outcome.is_ok() {
+            // A record that cannot be read may be repaired at any time.
+            let is_readable = self.state.lock().problems.unreadable.is_empty();
+            self.memo = if is_readable { cached.into_memo() } else { Memo::default() };
+            self.store = Some(store);
+        }
         outcome
     }
 
-    fn sync_with(&mut self, store: &dyn Store) -> Result<(), IpamError> {
+    fn sync_with(&mut self, store: &Cached<'_>) -> Result<(), IpamError> {
         self.ownership.hold(store)?;
         self.state.set_owner(Ok(()));
         let (rules, labels) = self.read_rules(store)?;
@@ -175,6 +184,7 @@ impl StoreSync {
         // An administrator may have released addresses of this node, and a store from a backup lacks the newest ones.
         let is_audit = self.audited.is_none_or(|when| when.elapsed() >= AUDIT_INTERVAL);
         if is_audit {
+            store.clear();
             if let Err(error) = self.state.endpoints.withdraw_without_veth() {
                 warn!(%error, "endpoints of deleted pods cannot be recorded");
             }
@@ -239,9 +249,11 @@ impl StoreSync {
         Ok(())
     }
 
-    /// Pools, settings and labels, at most [`RULES_AGE`] old.
+    /// Pools, settings and labels: at most [`RULES_AGE`] old if addresses may be assigned, otherwise a minute.
     fn read_rules(&mut self, store: &dyn Store) -> Result<(Rules, Labels), IpamError> {
-        if let Some(cached) = self.rules.as_ref().filter(|cached| cached.read.elapsed() < RULES_AGE) {
+        let may_assign = self.state.may_need_addresses(self.settings.warm_addresses);
+        let age = if may_assign { RULES_AGE } else { AUDIT_INTERVAL };
+        if let Some(cached) = self.rules.as_ref().filter(|cached| cached.read.elapsed() < age) {
             return Ok((cached.rules.clone(), cached.labels.clone()));
         }
         let read = Rules::load_readable(store).and_then(|(rules, unreadable)| {
