@@ -28,6 +28,7 @@ use podwire_agent_ipc::pods::Cluster;
 use podwire_agent_ipc::status::{Mode, Phase};
 use podwire_bgp::Bird;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::Ownership;
 use podwire_http_server::Listen;
 use podwire_overlay::UplinkPreference;
 use tracing::info;
@@ -38,7 +39,7 @@ use crate::shutdown::Shutdown;
 use crate::status::StatusHandle;
 use crate::{http, Result};
 use allocator::BlockAllocator;
-use registration::Registrations;
+use registration::{Registration, Registrations};
 use routes::RouteOptions;
 use store_watcher::StoreWatcher;
 
@@ -90,7 +91,7 @@ where
     };
     let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent));
     let allocator = start_allocator(&settings, &status, opener.clone())?;
-    let _watcher = start_routes(&settings, &status, &metrics, opener, allocator)?;
+    let _watcher = start_routes(&settings, allocator, &status, &metrics, opener)?;
     if let Some(listen) = settings.health {
         http::serve(listen, status, metrics).await?;
     }
@@ -103,8 +104,11 @@ fn start_allocator<O>(settings: &Settings, status: &StatusHandle, opener: O) -> 
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync + 'static,
 {
-    let options =
-        allocator::Settings { node: settings.node.clone(), warm_addresses: settings.warm_addresses };
+    let options = allocator::Settings {
+        node: settings.node.clone(),
+        warm_addresses: settings.warm_addresses,
+        claim: Ownership::DURATION,
+    };
     let mut allocator = BlockAllocator::start(options, &settings.state_dir, Box::new(opener))?;
     if let Some(cluster) = settings.cluster.clone() {
         allocator = allocator.with_cluster(cluster);
@@ -127,15 +131,17 @@ where
 /// Starts the threads that write routes, the node's record and BIRD's configuration.
 fn start_routes<O>(
     settings: &Settings,
+    allocator: BlockAllocator,
     status: &StatusHandle,
     metrics: &Arc<Metrics>,
     opener: O,
-    allocator: BlockAllocator,
 ) -> Result<StoreWatcher>
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
 {
-    let registrations = Registrations::start(&settings.node, opener.clone(), status.clone())?;
+    let registration =
+        Registration { node: settings.node.clone(), allocator: allocator.clone(), opener: opener.clone() };
+    let registrations = Registrations::start(registration, status.clone())?;
     let bgp = settings.bird.clone().map(|bird| start_bgp(bird, &settings.node, status)).transpose()?;
     let has_bgp = bgp.is_some();
     let (node, cluster) = (settings.node.clone(), settings.cluster.clone());

@@ -8,7 +8,7 @@ use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_agent_ipc::Owner;
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{Allocator, Pool};
+use podwire_block_ipam::{Allocator, Ownership, Pool};
 use podwire_store_kubernetes::{ApiGroup, KubernetesStore};
 use podwire_test_servers::{kubernetes_programs, KubeApiServer};
 
@@ -38,7 +38,7 @@ fn an_expired_token_delays_pods_until_it_is_replaced() {
         let store = KubernetesStore::connect(Some(&file), Some(ApiGroup::V1))?;
         Ok(Box::new(store) as Box<dyn Store>)
     };
-    let settings = Settings { node: "node1".into(), warm_addresses: 2 };
+    let settings = Settings { node: "node1".into(), warm_addresses: 2, claim: Ownership::DURATION };
     let agent = BlockAllocator::start(settings, &dir.join("state"), Box::new(opener)).unwrap();
     let request = AddressRequest { ipv4_pools: Some(Vec::new()), ..AddressRequest::default() };
     let pod =

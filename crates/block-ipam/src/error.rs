@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use crate::node_owner::NodeOwner;
 use crate::selector::SelectorError;
 use crate::store::StoreError;
 
@@ -116,6 +117,14 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// Another process owns the node's blocks.
+    #[error("the addresses of node {node} belong to another agent: {owner}")]
+    NodeOwned {
+        /// The node.
+        node: String,
+        /// The other process.
+        owner: Box<NodeOwner>,
+    },
     /// Other clients were faster in every attempt.
     #[error("Max retries hit - excessive concurrent IPAM requests ({what})")]
     Busy {
@@ -149,6 +158,9 @@ impl Error {
             Error::Overlap { .. } => "a pool's block size was changed: drain the old blocks first",
             Error::Settings { .. } => {
                 "borrowing or new blocks must be allowed; a block limit needs strict affinity"
+            }
+            Error::NodeOwned { .. } => {
+                "give each machine its own node name (--node); if the other one is gone, its claim ends within a minute"
             }
             Error::Busy { .. } => "try again",
         }

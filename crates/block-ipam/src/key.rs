@@ -37,6 +37,9 @@ pub const ENDPOINTS: &str = "/calico/resources/v3/projectcalico.org/workloadendp
 /// The prefix of profiles.
 pub const PROFILES: &str = "/calico/resources/v3/projectcalico.org/profiles/";
 
+/// The prefix of the owners of nodes. Calico does not read it.
+pub const NODE_OWNERS: &str = "/calico/podwire/owners/";
+
 /// A parsed key. Stores of objects, such as the Kubernetes API, map it to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
@@ -64,6 +67,8 @@ pub enum Key {
     Endpoint(String, String),
     /// A profile, by its name.
     Profile(String),
+    /// The owner of a node's blocks, by the node's name.
+    NodeOwner(String),
 }
 
 impl Key {
@@ -89,7 +94,9 @@ impl Key {
             let is_valid = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
             is_valid.then(|| Key::Endpoint(namespace.into(), name.into()))
         };
+        let owner = || named(NODE_OWNERS).map(|name| Key::NodeOwner(name.into()));
         let records = block().or_else(affinity).or_else(handle).or_else(pool).or_else(reservation);
+        let records = records.or_else(owner);
         records.or_else(node).or_else(endpoint).or_else(profile).or_else(bgp)
     }
 }
@@ -109,6 +116,7 @@ impl fmt::Display for Key {
             Key::BgpFilter(name) => write!(f, "{}{name}", BGP[2]),
             Key::Endpoint(namespace, name) => write!(f, "{ENDPOINTS}{namespace}/{name}"),
             Key::Profile(name) => write!(f, "{PROFILES}{name}"),
+            Key::NodeOwner(name) => write!(f, "{NODE_OWNERS}{name}"),
         }
     }
 }
@@ -145,9 +153,13 @@ fn tail(cidr: IpNet) -> String {
     format!("ipv{}/block/{}-{}", IpFamily::of(cidr.addr()).digit(), cidr.addr(), cidr.prefix_len())
 }
 
-/// Parses the key of a block.
+/// The largest block has 2^16 addresses.
+const MAX_BLOCK_BITS: u8 = 16;
+
+/// Parses the key of a block. No block has more than 65 536 addresses: such a key would take all pools within it.
 pub(super) fn parse_block(key: &str) -> Option<IpNet> {
-    parse_tail(key.strip_prefix(BLOCKS)?)
+    let cidr = parse_tail(key.strip_prefix(BLOCKS)?)?;
+    (cidr.max_prefix_len() - cidr.prefix_len() <= MAX_BLOCK_BITS).then_some(cidr)
 }
 
 /// Parses the key of an affinity. Calico has other records with the same prefix.

@@ -6,10 +6,12 @@
 //!
 //! The trait is synchronous (docs/decisions/0017-synchronous-store.md).
 
+mod cached;
 mod entry;
 mod follow;
 mod memory;
 
+pub use cached::{Cached, Memo};
 pub use entry::{Entry, Revision, StoreError};
 pub use follow::{Change, Follow, Known};
 pub use memory::Memory;

@@ -2,14 +2,21 @@
 //! jitter so that not all nodes ask at the same moment. A refused connection costs a server next to nothing, and a
 //! server that comes back gets one request from each node, no matter how long the nodes waited.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(100);
 const MAX: Duration = Duration::from_millis(1500);
 
+/// How long a watch must have worked before its next failure counts as the first.
+const STABLE: Duration = Duration::from_secs(10);
+
 /// Exponential backoff with jitter.
 #[derive(Debug)]
-pub struct Backoff(Duration);
+pub struct Backoff {
+    step: Duration,
+    /// When the last delay was requested.
+    failed: Option<Instant>,
+}
 
 impl Default for Backoff {
     fn default() -> Backoff {
@@ -20,19 +27,20 @@ impl Default for Backoff {
 impl Backoff {
     /// Starts at the shortest delay.
     pub fn new() -> Backoff {
-        Backoff(FIRST)
+        Backoff { step: FIRST, failed: None }
     }
 
     /// Call this after a success: the next delay is the shortest again.
     pub fn reset(&mut self) {
-        self.0 = FIRST;
+        self.step = FIRST;
     }
 
     /// The next delay: between half and all of the current step, so that a thousand nodes that lost the same server do
     /// not come back together.
     pub fn pause(&mut self) -> Duration {
-        let step = self.0;
-        self.0 = (step * 2).min(MAX);
+        let step = self.step;
+        self.step = (step * 2).min(MAX);
+        self.failed = Some(Instant::now());
         step / 2 + step.mul_f64(f64::from(random_u32() >> 1) / f64::from(u32::MAX))
     }
 
@@ -50,10 +58,13 @@ impl Iterator for Backoff {
     }
 }
 
-/// For `kube`'s watches.
+/// For `kube`'s watches. A watch reports the beginning of a list before it requests the list, and resets the delay with
+/// each report. If that counted, a list that fails would be requested ten times a second for ever.
 impl kube::runtime::utils::Backoff for Backoff {
     fn reset(&mut self) {
-        Backoff::reset(self);
+        if self.failed.is_none_or(|when| when.elapsed() >= STABLE) {
+            Backoff::reset(self);
+        }
     }
 }
 

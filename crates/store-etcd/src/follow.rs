@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use etcd_client::{
-    Client, EventType, GetOptions, Txn, TxnOp, TxnOpResponse, WatchOptions, WatchResponse, WatchStream,
-};
+use etcd_client::{Client, EventType, WatchOptions, WatchResponse, WatchStream};
 use podwire_block_ipam::store::{Change, Follow, Known, StoreError};
+use podwire_etcd::{with_timeout, List, MAX_MESSAGE};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -32,14 +31,8 @@ impl Follow for EtcdFollow {
         };
         runtime.block_on(async {
             let Some(stream) = watch else {
-                let started =
-                    async { start(client, prefixes, known).await.map_err(|error| describe(&error)) };
-                let (changes, started) = match timeout(REQUEST_TIMEOUT, started).await {
-                    Ok(done) => done.map_err(fail)?,
-                    Err(_) => {
-                        return Err(fail(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))
-                    }
-                };
+                let started = start(client, prefixes, known).await;
+                let (changes, started) = started.map_err(|error| fail(describe(&error)))?;
                 *watch = Some(started);
                 return Ok(Some(changes));
             };
@@ -68,26 +61,23 @@ async fn start(
     prefixes: &[String],
     known: &mut Known,
 ) -> Result<(Vec<Change>, WatchStream), etcd_client::Error> {
-    let gets: Vec<TxnOp> = prefixes
-        .iter()
-        .map(|prefix| TxnOp::get(prefix.as_str(), Some(GetOptions::new().with_prefix())))
-        .collect();
-    let mut kv = client.kv_client().max_decoding_message_size(usize::MAX);
-    let response = kv.txn(Txn::new().and_then(gets)).await?;
-    let next = response.header().map_or(0, |header| header.revision()) + 1;
-    let mut entries = Vec::new();
-    for found in response.op_responses() {
-        if let TxnOpResponse::Get(found) = found {
-            entries.extend(found.kvs().iter().map(entry));
-        }
+    let mut kv = client.kv_client().max_decoding_message_size(MAX_MESSAGE);
+    let (mut entries, mut revision) = (Vec::new(), None);
+    for prefix in prefixes {
+        let list = List { prefix, keys_only: false, revision, timeout: REQUEST_TIMEOUT };
+        let (found, listed) = podwire_etcd::list(&mut kv, list).await?;
+        entries.extend(found.iter().map(entry));
+        revision = Some(listed);
     }
-    let options = || Some(WatchOptions::new().with_prefix().with_start_revision(next));
-    let mut watches = client.watch_client().max_decoding_message_size(usize::MAX);
+    let next = revision.unwrap_or(0) + 1;
+    // In fragments: after an outage, one response may have thousands of changes.
+    let options = || Some(WatchOptions::new().with_prefix().with_start_revision(next).with_fragment());
+    let mut watches = client.watch_client().max_decoding_message_size(MAX_MESSAGE);
     let (first, others) =
         prefixes.split_first().ok_or_else(|| etcd_client::Error::WatchError("nothing to follow".into()))?;
-    let mut watch = watches.watch(first.as_str(), options()).await?;
+    let mut watch = with_timeout(REQUEST_TIMEOUT, watches.watch(first.as_str(), options())).await?;
     for prefix in others {
-        watch.watch(prefix.as_str(), options()).await?;
+        with_timeout(REQUEST_TIMEOUT, watch.watch(prefix.as_str(), options())).await?;
     }
     Ok((known.compare(prefixes, entries), watch))
 }

@@ -2,7 +2,7 @@
 //! cluster.
 //!
 //! A revision is etcd's `mod_revision`. Each write is one transaction: *if the key still has that revision, write it,
-//! else return the current entry*. A list is one request, so it is consistent.
+//! else return the current entry*. A list has pages of one revision, so it is consistent.
 //!
 //! The trait is synchronous and etcd's client is not: a store has its own small runtime, which runs on the caller's
 //! thread (docs/decisions/0017-synchronous-store.md). It must not be called on a thread that runs async tasks.
@@ -16,10 +16,9 @@ mod tls;
 use std::future::Future;
 use std::time::Duration;
 
-use etcd_client::{
-    Compare, CompareOp, ConnectOptions, Error, GetOptions, KvClient, Txn, TxnOp, TxnOpResponse,
-};
+use etcd_client::{Compare, CompareOp, ConnectOptions, Error, KeyValue, KvClient, Txn, TxnOp, TxnOpResponse};
 use podwire_block_ipam::store::{Entry, Follow, Known, Revision, Store, StoreError};
+use podwire_etcd::List;
 use tokio::runtime::Runtime;
 
 use connection::{connect, describe, entry, key, revision, REQUEST_TIMEOUT};
@@ -43,8 +42,7 @@ impl EtcdStore {
     pub fn connect(endpoints: &[String], tls: Option<&TlsFiles>) -> Result<EtcdStore, StoreError> {
         let options = ConnectOptions::new().with_timeout(REQUEST_TIMEOUT);
         let (runtime, client) = connect(endpoints, tls, options)?;
-        // A list of all blocks of a large cluster exceeds the client's default limit.
-        let kv = client.kv_client().max_decoding_message_size(usize::MAX);
+        let kv = client.kv_client().max_decoding_message_size(podwire_etcd::MAX_MESSAGE);
         let name = endpoints.join(",");
         Ok(EtcdStore { name, endpoints: endpoints.into(), tls: tls.cloned(), runtime, kv })
     }
@@ -56,13 +54,19 @@ impl EtcdStore {
         key: &str,
         response: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, StoreError> {
-        let fail = |why| StoreError::Unavailable { store: self.name.clone(), verb, key: key.into(), why };
-        let limited = async { tokio::time::timeout(REQUEST_TIMEOUT, response).await };
-        match self.runtime.block_on(limited) {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => Err(fail(describe(&error))),
-            Err(_) => Err(fail(format!("no response within {} s", REQUEST_TIMEOUT.as_secs()))),
-        }
+        let limited = async { podwire_etcd::with_timeout(REQUEST_TIMEOUT, response).await };
+        self.runtime.block_on(limited).map_err(|error| self.failed(verb, key, &error))
+    }
+
+    /// Lists keys in pages, at one revision. Each page has a time limit.
+    fn pages(&self, prefix: &str, keys_only: bool) -> Result<Vec<KeyValue>, StoreError> {
+        let list = List { prefix, keys_only, revision: None, timeout: REQUEST_TIMEOUT };
+        let listed = self.runtime.block_on(podwire_etcd::list(&mut self.kv.clone(), list));
+        listed.map(|(found, _)| found).map_err(|error| self.failed("list", prefix, &error))
+    }
+
+    fn failed(&self, verb: &'static str, key: &str, error: &Error) -> StoreError {
+        StoreError::Unavailable { store: self.name.clone(), verb, key: key.into(), why: describe(error) }
     }
 
     /// Does `action` if `compare` holds. Returns the new revision, or the current entry.
@@ -111,16 +115,11 @@ impl Store for EtcdStore {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        let mut kv = self.kv.clone();
-        let response = self.request("list", prefix, kv.get(prefix, Some(prefix_options(prefix))))?;
-        Ok(response.kvs().iter().map(entry).collect())
+        Ok(self.pages(prefix, false)?.iter().map(entry).collect())
     }
 
     fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        let mut kv = self.kv.clone();
-        let options = prefix_options(prefix).with_keys_only();
-        let response = self.request("list", prefix, kv.get(prefix, Some(options)))?;
-        Ok(response.kvs().iter().map(key).collect())
+        Ok(self.pages(prefix, true)?.iter().map(key).collect())
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
@@ -145,14 +144,5 @@ impl Store for EtcdStore {
         let (runtime, client) = connect(&self.endpoints, self.tls.as_ref(), options)?;
         let (name, prefixes) = (self.name.clone(), prefixes.iter().map(ToString::to_string).collect());
         Ok(Box::new(EtcdFollow { name, runtime, client, prefixes, known: Known::default(), watch: None }))
-    }
-}
-
-/// The options for all keys that begin with `prefix`.
-fn prefix_options(prefix: &str) -> GetOptions {
-    if prefix.is_empty() {
-        GetOptions::new().with_all_keys()
-    } else {
-        GetOptions::new().with_prefix()
     }
 }

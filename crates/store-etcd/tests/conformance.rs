@@ -1,6 +1,8 @@
 //! The conformance suite on a real etcd.
 
-use podwire_block_ipam::store::{Store, StoreError};
+use std::time::{Duration, Instant};
+
+use podwire_block_ipam::store::{Entry, Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{AffinityOwner, Allocator, Handle, Pool, Request, Rules};
 use podwire_store_etcd::{EtcdStore, TlsFiles};
@@ -109,4 +111,47 @@ fn etcd_with_tls_accepts_only_clients_with_a_certificate() {
     let anonymous = TlsFiles { identity: None, ..files.clone() };
     let error = refused(anonymous);
     assert!(error.starts_with(&format!("the store {} cannot ", server.url())), "{error}");
+}
+
+/// Large values of another program: a list has many pages of one revision, and a watch has fragments.
+#[test]
+fn large_values_are_listed_and_followed() {
+    let server = EtcdServer::start();
+    let (store, large) = (connect(&server), vec![b'x'; 1_400_000]);
+    let mut follow = store.follow(&["/calico/", "/other/"]).unwrap();
+    let first = follow.wait(Duration::from_secs(30)).unwrap().unwrap();
+    assert_eq!(first, []);
+    for number in 0..24 {
+        store.create(&format!("/calico/large/{number:02}"), &large).unwrap();
+        store.create(&format!("/calico/small/{number:02}"), b"1").unwrap();
+    }
+    let sizes = |entries: &[Entry]| entries.iter().map(|entry| entry.value.len()).sum::<usize>();
+    let listed = store.list("/calico/").unwrap();
+    assert_eq!((listed.len(), sizes(&listed)), (48, 24 * 1_400_001));
+    assert!(listed.is_sorted_by_key(|entry| &entry.key));
+    assert_eq!(store.keys("/calico/large/").unwrap().len(), 24);
+    assert_eq!(store.list("").unwrap().len(), 48);
+    let (mut seen, end) = (0, Instant::now() + Duration::from_secs(60));
+    while seen < 48 {
+        assert!(Instant::now() < end, "{seen} changes");
+        seen += follow.wait(Duration::from_secs(30)).unwrap().map_or(0, |changes| changes.len());
+    }
+    let mut late = store.follow(&["/calico/large/", "/calico/small/"]).unwrap();
+    assert_eq!(late.wait(Duration::from_secs(30)).unwrap().unwrap().len(), 48);
+}
+
+/// No block is that large: such a key must not take the pools that it contains.
+#[test]
+fn a_key_that_contains_all_pools_takes_none_of_their_addresses() {
+    let server = EtcdServer::start();
+    let store = connect(&server);
+    let allocator = Allocator::new(&store, Timestamp::now);
+    allocator.add_pool(&Pool::new("pods", "10.244.0.0/16".parse().unwrap())).unwrap();
+    for key in ["0.0.0.0-0", "10.0.0.0-8", "10.244.0.0-15"] {
+        store.create(&format!("/calico/ipam/v2/assignment/ipv4/block/{key}"), b"junk").unwrap();
+    }
+    let rules = Rules::load(&store).unwrap();
+    let assigned = allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), "net.1")).unwrap();
+    assert_eq!(assigned.addresses.len(), 1);
+    assert_eq!(allocator.check(&rules).unwrap().problems.len(), 3, "they are reported");
 }

@@ -17,13 +17,19 @@ pub(crate) enum Kind {
     BgpConfiguration,
     BgpPeer,
     BgpFilter,
+    /// The owner of a node's blocks: an annotation of a handle without addresses. The role of Calico's plugin allows to
+    /// write handles, and nothing watches them.
+    NodeOwner,
 }
 
 /// The name of the only IPAM configuration object.
 pub(crate) const CONFIG_NAME: &str = "default";
 
+/// The prefix of the names of handles that record the owner of a node.
+pub(crate) const NODE_OWNER_PREFIX: &str = "podwire-owner-";
+
 impl Kind {
-    pub(crate) const ALL: [Kind; 9] = [
+    pub(crate) const ALL: [Kind; 10] = [
         Kind::Block,
         Kind::Affinity,
         Kind::Handle,
@@ -33,6 +39,7 @@ impl Kind {
         Kind::BgpConfiguration,
         Kind::BgpPeer,
         Kind::BgpFilter,
+        Kind::NodeOwner,
     ];
 
     /// The kind and the name of a key's object. Nodes, endpoints and profiles are not custom resources.
@@ -47,6 +54,7 @@ impl Kind {
             Key::BgpConfiguration(name) => (Kind::BgpConfiguration, name.clone()),
             Key::BgpPeer(name) => (Kind::BgpPeer, name.clone()),
             Key::BgpFilter(name) => (Kind::BgpFilter, name.clone()),
+            Key::NodeOwner(name) => (Kind::NodeOwner, format!("{NODE_OWNER_PREFIX}{name}")),
             Key::Node(_) | Key::Endpoint(..) | Key::Profile(_) => return None,
         })
     }
@@ -56,7 +64,7 @@ impl Kind {
         match (self, group) {
             (Kind::Block, _) => "IPAMBlock",
             (Kind::Affinity, _) => "BlockAffinity",
-            (Kind::Handle, _) => "IPAMHandle",
+            (Kind::Handle | Kind::NodeOwner, _) => "IPAMHandle",
             (Kind::Config, ApiGroup::V1) => "IPAMConfig",
             (Kind::Config, ApiGroup::V3) => "IPAMConfiguration",
             (Kind::Pool, _) => "IPPool",
@@ -72,7 +80,7 @@ impl Kind {
         match (self, group) {
             (Kind::Block, _) => "ipamblocks",
             (Kind::Affinity, _) => "blockaffinities",
-            (Kind::Handle, _) => "ipamhandles",
+            (Kind::Handle | Kind::NodeOwner, _) => "ipamhandles",
             (Kind::Config, ApiGroup::V1) => "ipamconfigs",
             (Kind::Config, ApiGroup::V3) => "ipamconfigurations",
             (Kind::Pool, _) => "ippools",
@@ -91,7 +99,7 @@ impl Kind {
     /// Whether an object is marked before it is deleted. When Calico introduced this, the API could not compare and
     /// delete in one step.
     pub(crate) fn is_marked_when_deleted(self) -> bool {
-        matches!(self, Kind::Block | Kind::Affinity | Kind::Handle)
+        matches!(self, Kind::Block | Kind::Affinity | Kind::Handle | Kind::NodeOwner)
     }
 
     /// Whether administrators write it. Such a record is a whole object in etcd too.
@@ -111,6 +119,7 @@ impl Kind {
             Kind::BgpConfiguration => &key::BGP[..1],
             Kind::BgpPeer => &key::BGP[1..2],
             Kind::BgpFilter => &key::BGP[2..],
+            Kind::NodeOwner => &[key::NODE_OWNERS],
         }
     }
 
@@ -158,7 +167,7 @@ mod tests {
         let kinds = |prefix: &str| -> Vec<Kind> {
             Kind::ALL.into_iter().filter(|kind| !kind.selectors(prefix).is_empty()).collect()
         };
-        assert_eq!(kinds("").len(), 6);
+        assert_eq!(kinds("").len(), 7);
         assert_eq!(kinds(key::BGP[1]), [Kind::BgpPeer]);
         assert_eq!(kinds("/calico/ipam/v2/assignment/"), [Kind::Block]);
         assert_eq!(kinds("/calico/ipam/v2/assignment/ipv4/"), [Kind::Block]);

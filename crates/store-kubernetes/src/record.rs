@@ -9,7 +9,7 @@ use podwire_block_ipam::{key, AffinityOwner, Key};
 use serde_json::{json, Map, Value};
 
 use crate::group::ApiGroup;
-use crate::kind::{Kind, CONFIG_NAME};
+use crate::kind::{Kind, CONFIG_NAME, NODE_OWNER_PREFIX};
 use crate::name;
 
 type Fields = Map<String, Value>;
@@ -36,6 +36,9 @@ const CONFIG: [(&str, &str); 5] = [
     ("ipCooldownSeconds", "ipCooldownSeconds"),
 ];
 
+/// The annotation of a handle that records the owner of a node.
+const NODE_OWNER: &str = "podwire/node-owner";
+
 /// Whether an object is marked as deleted. In affinities of the older group the mark is a text.
 pub(crate) fn is_marked(object: &Value) -> bool {
     match &object["spec"]["deleted"] {
@@ -57,9 +60,13 @@ fn deleted(kind: Kind, group: ApiGroup, is_deleted: bool) -> Value {
 }
 
 /// The key of an object. A malformed object gets a key that does not parse, so that clients see and report it. `None`
-/// for an IPAM configuration with another name, which Calico ignores.
+/// for an IPAM configuration with another name, which Calico ignores, and for a handle of another kind.
 pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
     let spec = &object["spec"];
+    let names_owner = object["metadata"]["annotations"].get(NODE_OWNER).is_some();
+    if matches!(kind, Kind::Handle | Kind::NodeOwner) && names_owner != (kind == Kind::NodeOwner) {
+        return None;
+    }
     let cidr = || spec["cidr"].as_str()?.parse::<IpNet>().ok().map(|cidr| cidr.trunc());
     let parsed = match kind {
         Kind::Block => cidr().map(Key::Block),
@@ -80,6 +87,7 @@ pub(crate) fn key_of(kind: Kind, object: &Value) -> Option<String> {
         _ => kind.roots()[0],
     };
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let name = name.strip_prefix(NODE_OWNER_PREFIX).filter(|_| kind == Kind::NodeOwner).unwrap_or(name);
     Some(parsed.map_or_else(|| format!("{root}{name}"), |key| key.to_string()))
 }
 
@@ -88,6 +96,9 @@ pub(crate) fn value(kind: Kind, mut object: Value) -> Vec<u8> {
     if kind.is_resource() {
         let object = object.as_object_mut().map(std::mem::take).unwrap_or_default();
         return encode(resource(kind.name(ApiGroup::V3), object));
+    }
+    if kind == Kind::NodeOwner {
+        return object["metadata"]["annotations"][NODE_OWNER].as_str().unwrap_or_default().into();
     }
     let mut spec = object["spec"].as_object_mut().map(std::mem::take).unwrap_or_default();
     let mut value = Fields::new();
@@ -138,7 +149,10 @@ fn resource(kind: &str, mut object: Fields) -> Fields {
 pub(crate) fn fill(key: &Key, group: ApiGroup, value: &[u8], object: &mut Value) -> Result<(), String> {
     let (kind, name) = Kind::of(key).ok_or("it is not a custom resource")?;
     let mut value = decode(value)?;
-    if kind.is_resource() {
+    if kind == Kind::NodeOwner {
+        object["spec"] = json!({ "handleID": name, "block": {}, "deleted": false });
+        object["metadata"]["annotations"][NODE_OWNER] = Value::Object(value).to_string().into();
+    } else if kind.is_resource() {
         let Some(Value::Object(metadata)) = value.get_mut("metadata") else {
             return Err("it has no metadata".into());
         };

@@ -9,6 +9,9 @@ use podwire_ip::{to_u128, IpFamily};
 
 use crate::node::{overlap, PodCidrs};
 
+/// A network has at least four subnets.
+const LEAST_BITS: u8 = 2;
+
 /// The pool settings of one family in the network config.
 pub(crate) struct PoolSpec {
     pub(crate) network: Option<IpNet>,
@@ -54,11 +57,24 @@ impl Pools {
         };
         fits(self.v4, pod_cidrs.v4.map(IpNet::V4)) && fits(self.v6, pod_cidrs.v6.map(IpNet::V6))
     }
+
+    /// The pod CIDRs of a key that are taken. A key that no config of this network can have led to is not the subnet of
+    /// a node, and does not take the subnets that it contains. Neither does a key of another size without a node.
+    pub(crate) fn claimed(&self, key: PodCidrs, has_node: bool) -> PodCidrs {
+        let is_taken = |pool: Option<Pool>, cidr: IpNet| {
+            pool.is_some_and(|pool| pool.fits(cidr) || (has_node && pool.may_have_fitted(cidr)))
+        };
+        PodCidrs {
+            v4: key.v4.filter(|cidr| is_taken(self.v4, IpNet::V4(*cidr))),
+            v6: key.v6.filter(|cidr| is_taken(self.v6, IpNet::V6(*cidr))),
+        }
+    }
 }
 
 /// The subnets of one family that may be assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
+    network: IpNet,
     min: IpAddr,
     max: IpAddr,
     len: u8,
@@ -80,11 +96,11 @@ impl Pool {
                 return Err(format!("{small} is too small. Minimum useful network prefix is /{smallest}, and {net} is smaller"))
             }
             0 if net.prefix_len() <= default - 2 => *default,
-            0 => net.prefix_len() + 2,
+            0 => net.prefix_len() + LEAST_BITS,
             len if len > *longest => {
                 return Err(format!("SubnetLen must be less than /{}, and {prefix}SubnetLen is {len}", longest + 1))
             }
-            len if len < net.prefix_len() + 2 => {
+            len if len < net.prefix_len() + LEAST_BITS => {
                 return Err(format!(
                     "network must be able to accommodate at least four subnets: /{len} does not fit four times into {net}"
                 ))
@@ -110,7 +126,7 @@ impl Pool {
         if to_u128(min) > to_u128(max) {
             return Err(format!("{prefix}SubnetMin {min} is after {prefix}SubnetMax {max}"));
         }
-        Ok(Pool { min, max, len })
+        Ok(Pool { network: net, min, max, len })
     }
 
     /// The IP family.
@@ -125,6 +141,11 @@ impl Pool {
             && cidr.prefix_len() == self.len
             && at >= to_u128(self.min)
             && at <= to_u128(self.max)
+    }
+
+    /// Whether a CIDR may be a node's subnet of an earlier config with the same network and another size.
+    fn may_have_fitted(&self, cidr: IpNet) -> bool {
+        self.network.contains(&cidr) && cidr.prefix_len() >= self.network.prefix_len() + LEAST_BITS
     }
 
     /// The subnets that do not overlap any of `taken`, from the first.

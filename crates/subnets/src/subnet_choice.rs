@@ -18,12 +18,15 @@ const CANDIDATES: usize = 100;
 pub struct OutOfSubnets {
     pool: Pool,
     taken: usize,
+    /// The largest subnet that a node has.
+    largest: Option<IpNet>,
 }
 
 impl fmt::Display for OutOfSubnets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let OutOfSubnets { pool, taken } = self;
-        write!(f, "out of subnets: all of {pool} are in use ({taken} leases); remove leases of nodes that are gone, or enlarge the network")
+        let OutOfSubnets { pool, taken, largest } = self;
+        let largest = largest.map(|cidr| format!(", the largest is {cidr}")).unwrap_or_default();
+        write!(f, "out of subnets: all of {pool} are in use ({taken} leases{largest}); remove leases of nodes that are gone, or enlarge the network")
     }
 }
 
@@ -32,9 +35,10 @@ pub(crate) fn choose(pools: &Pools, taken: &[PodCidrs]) -> Result<PodCidrs, OutO
     let taken: Vec<IpNet> = taken.iter().flat_map(PodCidrs::iter).collect();
     let pick = |pool: Pool| {
         let free: Vec<IpNet> = pool.free(&taken).take(CANDIDATES).collect();
-        let of_family = taken.iter().filter(|cidr| IpFamily::of_net(**cidr) == pool.family()).count();
+        let of_family = || taken.iter().filter(|cidr| IpFamily::of_net(**cidr) == pool.family());
+        let largest = || of_family().min_by_key(|cidr| cidr.prefix_len()).copied();
         match free.len() {
-            0 => Err(OutOfSubnets { pool, taken: of_family }),
+            0 => Err(OutOfSubnets { pool, taken: of_family().count(), largest: largest() }),
             count => Ok(free[random_u32() as usize % count]),
         }
     };
@@ -72,7 +76,7 @@ mod tests {
         }
         let error = choose(&pools, &taken).unwrap_err().to_string();
         assert!(
-            error.starts_with("out of subnets: all of 10.0.0.4 to 10.0.0.12 of /30 are in use (3 leases)"),
+            error.starts_with("out of subnets: all of 10.0.0.4 to 10.0.0.12 of /30 are in use (3 leases, the largest is 10.0.0."),
             "{error}"
         );
     }

@@ -23,6 +23,7 @@ mod endpoints;
 mod error;
 mod handles;
 mod lease_dir;
+mod ownership;
 mod pending;
 pub mod pods;
 mod problems;
@@ -44,6 +45,7 @@ use podwire_agent_ipc::status::AddressStatus;
 use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::{Store, StoreError};
+use podwire_block_ipam::Ownership;
 
 use endpoints::Endpoints;
 pub use error::Error;
@@ -65,6 +67,8 @@ pub struct Settings {
     pub node: String,
     /// The number of addresses of each family in the warm pool, at most a quarter of a block.
     pub warm_addresses: usize,
+    /// How long another process must be silent before this one takes over the node: [`Ownership::DURATION`].
+    pub claim: Duration,
 }
 
 /// A handle of the allocator.
@@ -78,9 +82,10 @@ impl BlockAllocator {
     /// Starts the allocator with the leases in `state_dir`. The store may be down.
     pub fn start(settings: Settings, state_dir: &Path, opener: Opener) -> Result<BlockAllocator, Error> {
         let lease_dir = LeaseDir::open(state_dir)?;
+        let ownership = Ownership::new(&settings.node, ownership::identity(&lease_dir)?, settings.claim);
         let endpoints = Endpoints::open(state_dir, lease_dir.boot_id())?;
         let state = Arc::new(State::new(settings.node.clone(), lease_dir, endpoints)?);
-        store_sync::start(state.clone(), settings, opener)?;
+        store_sync::start(state.clone(), settings, ownership, opener)?;
         Ok(BlockAllocator { state, cluster: None })
     }
 
@@ -129,10 +134,15 @@ impl BlockAllocator {
             self.state.release_previous_sandbox(owner, request)?;
         }
         let _pinned = self.state.pin(&request.ips);
+        let mut failed = None;
         loop {
-            match self.state.take(owner, request, &namespace)? {
-                TakeResult::Lease(lease) => return Ok(lease.addresses),
-                TakeResult::Missing(wanted) => self.wait_for_store(owner, wanted, deadline)?,
+            match (self.state.take(owner, request, &namespace)?, failed) {
+                (TakeResult::Lease(lease), _) => return Ok(lease.addresses),
+                (TakeResult::Missing(_), Some(error)) => return Err(error),
+                // After a failure the warm pool is tried once more: it may have got the last addresses meanwhile.
+                (TakeResult::Missing(wanted), None) => {
+                    failed = self.wait_for_store(owner, wanted, deadline).err();
+                }
             }
         }
     }
@@ -153,7 +163,8 @@ impl BlockAllocator {
             Ok(outcome) => outcome,
             Err(_) => {
                 let problem = self.state.lock().problems.store.clone();
-                let why = problem.unwrap_or_else(|| "the store did not assign one within the timeout".into());
+                let why = problem.map(|error| error.to_string());
+                let why = why.unwrap_or_else(|| "the store did not assign one within the timeout".into());
                 Err(Error::Timeout { owner: owner.clone(), why })
             }
         }
@@ -184,6 +195,11 @@ impl BlockAllocator {
         stale.try_for_each(|owner| self.release(owner, None))?;
         self.state.request_leak_check(network, valid);
         Ok(())
+    }
+
+    /// Waits until this process owns the node's blocks.
+    pub(crate) fn wait_for_ownership(&self) {
+        self.state.wait_for_ownership();
     }
 
     /// Whether a pod can get an address: the warm pool has one, or the store can assign one.

@@ -15,6 +15,7 @@ use podwire_block_ipam::{
 use podwire_reconcile::Backoff;
 use tracing::info;
 
+use crate::calico::allocator::BlockAllocator;
 use crate::status::StatusHandle;
 use crate::{Error, Result};
 
@@ -50,18 +51,33 @@ impl TunnelPools {
     }
 }
 
+/// What the registration thread needs.
+pub(crate) struct Registration<O> {
+    /// The node's name in the store.
+    pub(crate) node: String,
+    /// The owner of the node's blocks: another agent with the node's name must not change its addresses.
+    pub(crate) allocator: BlockAllocator,
+    /// Opens the store.
+    pub(crate) opener: O,
+}
+
 /// A handle of the registration thread. The thread ends when it is dropped.
 pub(crate) struct Registrations(Sender<DesiredRegistration>);
 
 impl Registrations {
-    pub(crate) fn start<O>(node: &str, opener: O, status: StatusHandle) -> Result<Registrations>
+    pub(crate) fn start<O>(what: Registration<O>, status: StatusHandle) -> Result<Registrations>
     where
         O: Fn() -> Result<Box<dyn Store>, StoreError> + Send + 'static,
     {
         let (sender, requests) = mpsc::channel();
-        let node = node.to_owned();
+        let Registration { node, allocator, opener } = what;
         let thread = std::thread::Builder::new().name("registration".into());
-        let run = move || run(&requests, &status, |wanted| register(&*opener()?, &node, wanted));
+        let run = move || {
+            run(&requests, &status, |wanted| {
+                allocator.wait_for_ownership();
+                register(&*opener()?, &node, wanted)
+            });
+        };
         thread.spawn(run).map_err(Error::thread("registration"))?;
         Ok(Registrations(sender))
     }

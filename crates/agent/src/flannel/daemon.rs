@@ -18,7 +18,7 @@ use podwire_subnets::{Health, NetConf, Node, Registration, Snapshot as NodeList,
 use tracing::{info, warn};
 
 use crate::flannel::backend::Backend;
-use crate::flannel::desired::DesiredRoutes;
+use crate::flannel::desired::{self, DesiredRoutes};
 use crate::flannel::registration::Facts;
 use crate::flannel::routes::{Event, Routes};
 use crate::flannel::settings::Settings;
@@ -186,6 +186,7 @@ impl Daemon {
     async fn handle_nodes(&mut self, network: &mut NodeNetwork, list: NodeList) -> Result<Option<String>> {
         self.show_source(&list.health);
         let Some(nodes) = list.nodes.clone() else { return Ok(None) };
+        let (nodes, skipped) = desired::within_network(&network.conf, &nodes, &list.skipped);
         let own = nodes.iter().find(|node| node.name == network.own.name);
         if let Some(own) = own.filter(|own| own.pod_cidrs != network.own.pod_cidrs) {
             return Ok(Some(format!("this node's pod CIDR is now {}", pod_cidrs(own).join(" "))));
@@ -205,7 +206,7 @@ impl Daemon {
             preference: network.preference.clone(),
             own: network.own.clone(),
             nodes: Some(nodes.clone()),
-            skipped: list.skipped,
+            skipped,
             previous_owners,
         })?;
         // After the routes: the event's receiver may be slow.

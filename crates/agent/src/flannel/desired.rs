@@ -44,6 +44,28 @@ fn networks(conf: &NetConf) -> Vec<IpNet> {
     v4.into_iter().chain(v6).collect()
 }
 
+/// The nodes whose pod CIDRs are in the network, and the skipped ones with the others. Whoever can write to the source
+/// could redirect any address of this machine otherwise.
+pub(crate) fn within_network(
+    conf: &NetConf,
+    nodes: &Arc<Vec<Node>>,
+    skipped: &Arc<Vec<SkippedNode>>,
+) -> (Arc<Vec<Node>>, Arc<Vec<SkippedNode>>) {
+    let check = |node: &Node| conf.check_pod_cidrs(&node.name, node.pod_cidrs);
+    let outside: Vec<SkippedNode> = nodes
+        .iter()
+        .filter_map(|node| {
+            let reason = check(node).err()?.to_string();
+            Some(SkippedNode { name: node.name.clone(), reason })
+        })
+        .collect();
+    if outside.is_empty() {
+        return (nodes.clone(), skipped.clone());
+    }
+    let inside = nodes.iter().filter(|node| check(node).is_ok()).cloned().collect();
+    (Arc::new(inside), Arc::new([skipped.as_slice(), &outside].concat()))
+}
+
 impl DesiredRoutes {
     /// The cluster as the overlay needs it, and the nodes that are left out.
     pub(crate) fn cluster(&self, uplinks: &[Uplink]) -> (Cluster, Vec<SkippedNode>) {
@@ -152,5 +174,26 @@ mod tests {
         assert_eq!(owner_of("c", "10.0.1.0/24", &before).as_deref(), Some("b"));
         assert_eq!(owner_of("a", "10.0.3.0/24", &before), None);
         assert_eq!(owner_of("a", "10.0.1.0/25", &[]), None);
+    }
+
+    /// A record like `0.0.0.0-0` in etcd must not redirect the node's traffic, and overlaps no node's pod CIDR.
+    #[test]
+    fn nodes_outside_of_the_network_are_skipped() {
+        let conf =
+            NetConf::parse("x", r#"{"Network": "10.0.0.0/16", "Backend": {"Type": "host-gw"}}"#).unwrap();
+        let v6 = PodCidrs { v4: "10.0.4.0/24".parse().ok(), v6: "2000::/3".parse().ok() };
+        let nodes = vec![
+            node("inside", "10.0.2.0/24"),
+            node("everything", "0.0.0.0/0"),
+            node("elsewhere", "192.168.0.0/24"),
+            node("larger", "10.0.0.0/15"),
+            Node { pod_cidrs: v6, ..node("other family", "") },
+        ];
+        let before = SkippedNode { name: "junk".into(), reason: "the key is not a subnet".into() };
+        let (inside, skipped) = within_network(&conf, &Arc::new(nodes), &Arc::new(vec![before]));
+        let names: Vec<&str> = inside.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!((names, skipped.len()), (vec!["inside"], 5));
+        let reason = &skipped.iter().find(|node| node.name == "everything").unwrap().reason;
+        assert!(reason.contains("10.0.0.0/16") && reason.contains("0.0.0.0/0"), "{reason}");
     }
 }

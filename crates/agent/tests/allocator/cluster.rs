@@ -12,7 +12,7 @@ use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{Allocator, Pool, Rules};
+use podwire_block_ipam::{Allocator, Ownership, Pool, Rules};
 
 /// A store in memory that counts requests and fails on demand.
 #[derive(Default)]
@@ -125,9 +125,14 @@ impl Cluster {
     }
 
     pub(crate) fn agent(&self, node: &str) -> BlockAllocator {
+        self.agent_in(node, node, Ownership::DURATION)
+    }
+
+    /// An agent with another state directory: of another machine.
+    pub(crate) fn agent_in(&self, dir: &str, node: &str, claim: Duration) -> BlockAllocator {
         let store = self.store.clone();
-        let settings = Settings { node: node.into(), warm_addresses: 4 };
-        BlockAllocator::start(settings, &self.state(node), Box::new(move || Ok(Box::new(store.clone()))))
+        let settings = Settings { node: node.into(), warm_addresses: 4, claim };
+        BlockAllocator::start(settings, &self.state(dir), Box::new(move || Ok(Box::new(store.clone()))))
             .unwrap()
     }
 

@@ -10,7 +10,7 @@ use podwire_agent::calico::allocator::{BlockAllocator, Error, Settings};
 use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
-use podwire_block_ipam::{Allocator, Pool, Rules};
+use podwire_block_ipam::{Allocator, Ownership, Pool, Rules};
 
 use crate::cluster::{eventually, now, owner, pool, settled, v4, Cluster, Mode, Shared, TIMEOUT};
 
@@ -130,7 +130,7 @@ fn a_killed_agent_recovers_its_leases() {
         store.create(&entry.key, &entry.value).unwrap();
     }
     let cluster = Cluster { store: store.clone(), dir: cluster.dir.clone() };
-    let settings = Settings { node: "node1".into(), warm_addresses: 4 };
+    let settings = Settings { node: "node1".into(), warm_addresses: 4, claim: Ownership::DURATION };
     let again =
         BlockAllocator::start(settings, &copy, Box::new(move || Ok(Box::new(store.clone())))).unwrap();
     eventually("the store has one of them", || {
@@ -149,6 +149,7 @@ fn a_killed_agent_recovers_its_leases() {
 fn copy_tree(from: &Path, to: &Path) {
     for dir in ["leases", "released"] {
         std::fs::create_dir_all(to.join(dir)).unwrap();
+        std::fs::copy(from.join("id"), to.join("id")).unwrap();
         for file in std::fs::read_dir(from.join(dir)).unwrap() {
             let file = file.unwrap();
             std::fs::copy(file.path(), to.join(dir).join(file.file_name())).unwrap();

@@ -4,4 +4,6 @@ mod audit;
 mod cluster;
 mod endpoints;
 mod leases;
+mod owners;
 mod pools;
+mod requests;

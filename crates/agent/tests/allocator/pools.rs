@@ -216,7 +216,7 @@ fn an_agent_without_a_pool_is_not_ready() {
     cluster.store.delete(&entry.key, entry.revision).unwrap();
     let agent = cluster.agent("node1");
     eventually("the reason is known", || {
-        agent.check_ready().is_err_and(|error| error.to_string() == "there is no enabled pool")
+        agent.check_ready().is_err_and(|error| error.to_string().contains("no configured Calico pools"))
     });
     assert_eq!(agent.check_ready().unwrap_err().code(), 11);
     Allocator::new(&cluster.store, now).add_pool(&pool()).unwrap();
@@ -248,4 +248,56 @@ fn an_agent_is_ready_while_its_pods_can_get_or_borrow_an_address() {
     eventually("it is ready again", || one.check_ready().is_ok());
     one.assign(&owner("again"), &v4(), TIMEOUT).unwrap();
     cluster.assert_sound();
+}
+/// As host-local: a runtime that gets code 11 tries again, and STATUS reports the shortage.
+#[test]
+fn a_pod_without_a_pool_is_to_try_again() {
+    let cluster = Cluster::new("none", pool().for_nodes("has(nothing)"));
+    let agent = cluster.agent("node1");
+    let error = agent.assign(&owner("c1"), &v4(), TIMEOUT).unwrap_err();
+    assert_eq!(error.code(), 11, "{error}");
+    eventually("the node is not ready", || agent.check_ready().is_err());
+    let error = agent.check_ready().unwrap_err().to_string();
+    assert!(error.starts_with("no configured Calico pools for node node1"), "{error}");
+}
+
+#[test]
+fn a_pod_without_a_free_address_is_to_try_again() {
+    let small = || Pool::new("pods", "10.244.0.0/28".parse().unwrap()).with_block_size(28);
+    let cluster = Cluster::new("full", small());
+    let agent = cluster.agent("node1");
+    for number in 0..16 {
+        agent.check_ready().unwrap();
+        agent.assign(&owner(&format!("c{number}")), &v4(), TIMEOUT).unwrap();
+    }
+    let error = agent.assign(&owner("late"), &v4(), TIMEOUT).unwrap_err();
+    assert_eq!(error.code(), 11, "{error}");
+    assert!(error.to_string().starts_with("No Free Blocks"), "{error}");
+    eventually("the node is not ready", || agent.check_ready().is_err());
+    let other = cluster.agent("node2");
+    let error = other.assign(&owner("elsewhere"), &v4(), TIMEOUT).unwrap_err();
+    assert_eq!(error.code(), 11, "{error}");
+    agent.release(&owner("c0"), None).unwrap();
+    eventually("the node is ready again", || agent.check_ready().is_ok());
+    agent.assign(&owner("late"), &v4(), TIMEOUT).unwrap();
+    cluster.assert_sound();
+}
+
+/// A node without free blocks is ready while other nodes' blocks have addresses that its pods can borrow.
+#[test]
+fn a_node_that_can_borrow_is_ready() {
+    let cluster =
+        Cluster::new("lent", Pool::new("pods", "10.244.0.0/28".parse().unwrap()).with_block_size(28));
+    let lender = cluster.agent("node1");
+    eventually("the lender has a block", || lender.status().warm_pool == 4);
+    let agent = cluster.agent("node2");
+    agent.assign(&owner("c1"), &v4(), TIMEOUT).unwrap();
+    eventually("the sync is idle", || settled(&agent, &cluster.state("node2")));
+    agent.check_ready().unwrap();
+    agent.assign(&owner("c2"), &v4(), TIMEOUT).unwrap();
+    let strict = |config: &mut podwire_block_ipam::Config| config.strict_affinity = true;
+    Allocator::new(&cluster.store, now).configure(strict).unwrap();
+    let third = cluster.agent("node3");
+    eventually("a node that may not borrow is not ready", || third.check_ready().is_err());
+    assert_eq!(third.assign(&owner("c3"), &v4(), TIMEOUT).unwrap_err().code(), 11);
 }

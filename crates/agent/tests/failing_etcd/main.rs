@@ -13,7 +13,7 @@ use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{Allocator, Pool, Rules};
+use podwire_block_ipam::{Allocator, Ownership, Pool, Rules};
 use podwire_store_etcd::EtcdStore;
 use podwire_test_servers::{EtcdServer, TcpProxy};
 
@@ -50,7 +50,7 @@ impl Site {
             let store = EtcdStore::connect(std::slice::from_ref(&url), None)?;
             Ok(Box::new(store) as Box<dyn Store>)
         };
-        let settings = Settings { node: "node1".into(), warm_addresses: WARM };
+        let settings = Settings { node: "node1".into(), warm_addresses: WARM, claim: Ownership::DURATION };
         let agent = BlockAllocator::start(settings, &dir, Box::new(opener)).unwrap();
         Site { server, proxy, dir, agent }
     }

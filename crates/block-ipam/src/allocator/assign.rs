@@ -139,20 +139,17 @@ impl Allocator<'_> {
         Ok(())
     }
 
-    /// Borrows from blocks of other nodes, those with the most free addresses first.
+    /// Whether a pod could borrow an address from a block of another node.
+    pub fn can_borrow(&self, rules: &Rules, request: &Request) -> Result<bool, Error> {
+        if rules.config.strict_affinity {
+            return Ok(false);
+        }
+        Ok(!self.lenders(rules, &rules.qualified(request)?)?.is_empty())
+    }
+
+    /// Borrows from blocks of other nodes.
     fn borrow(&self, progress: &mut Progress<'_>, pools: &[&Pool]) -> Result<(), Error> {
-        let blocks = self.blocks()?.into_iter().flatten();
-        let free = |block: &Block| block.free(&progress.rules.reservations);
-        let mut lenders: Vec<(usize, IpNet)> = blocks
-            .filter(|block| pools.iter().any(|pool| pool.cidr().contains(&block.cidr())))
-            .map(|mut block| {
-                block.free_cooled_down(self.now(), progress.rules.config.ip_cooldown_seconds);
-                (free(&block), block.cidr())
-            })
-            .filter(|(free, _)| *free > 0)
-            .collect();
-        lenders.sort_by_key(|(free, cidr)| (std::cmp::Reverse(*free), *cidr));
-        for (_, cidr) in lenders {
+        for cidr in self.lenders(progress.rules, pools)? {
             if progress.missing() == 0 {
                 break;
             }
@@ -163,6 +160,21 @@ impl Allocator<'_> {
             progress.addresses.extend(borrowed);
         }
         Ok(())
+    }
+
+    /// The blocks of these pools with free addresses, those with the most first.
+    fn lenders(&self, rules: &Rules, pools: &[&Pool]) -> Result<Vec<IpNet>, Error> {
+        let blocks = self.blocks()?.into_iter().flatten();
+        let mut lenders: Vec<(usize, IpNet)> = blocks
+            .filter(|block| pools.iter().any(|pool| pool.cidr().contains(&block.cidr())))
+            .map(|mut block| {
+                block.free_cooled_down(self.now(), rules.config.ip_cooldown_seconds);
+                (block.free(&rules.reservations), block.cidr())
+            })
+            .filter(|(free, _)| *free > 0)
+            .collect();
+        lenders.sort_by_key(|(free, cidr)| (std::cmp::Reverse(*free), *cidr));
+        Ok(lenders.into_iter().map(|(_, cidr)| cidr).collect())
     }
 
     /// Assigns missing addresses from a block. `None` if the block has changed since it was read.

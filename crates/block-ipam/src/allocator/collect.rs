@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{AffinityOwner, Allocator, Error, Release};
-use crate::{Block, Garbage, Leak, Node, Problem, Rules};
+use crate::{Block, Garbage, Leak, Node, Ownership, Problem, Rules};
 
 /// What was released and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,7 @@ impl Allocator<'_> {
                 return Ok(collected);
             }
             if let Some(true) = collected.collect_error(self.release_blocks(node))? {
+                collected.collect_error(Ownership::delete(self.store, node))?;
                 collected.nodes.push(node.clone());
             }
         }

@@ -128,8 +128,15 @@ impl Allocator<'_> {
     }
 
     /// Increases a count to `needed`, and by one if it is that high already from an earlier attempt: the handle must be
-    /// written with a change, to fail a concurrent decrease.
+    /// written with a change, to fail a concurrent decrease. Usually the pod is new: the first attempt creates the
+    /// handle without a read.
     fn raise_count(&self, id: &str, block: IpNet, needed: usize) -> Result<Record<Handle>, Error> {
+        let mut new = Handle::default();
+        new.add(block, needed);
+        match Record::create(self.store, key::handle(id), new) {
+            Err(error) if error.is_conflict() => {}
+            created => return created,
+        }
         self.retry("increasing the count of a handle", || match self.handle(id)? {
             None => self.increase_count(id, block, needed).map(Some),
             Some(mut handle) => {

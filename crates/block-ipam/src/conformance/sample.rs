@@ -37,8 +37,8 @@ pub(super) const PLAIN: Sample = Sample {
     read: |value| String::from_utf8_lossy(value).parse().expect("a number"),
 };
 
-/// All kinds of Calico's records.
-pub(super) const RECORDS: [Sample; 6] = [BLOCK, AFFINITY, HANDLE, CONFIG, POOL, RESERVATION];
+/// All kinds of Calico's records, and Podwire's own.
+pub(super) const RECORDS: [Sample; 7] = [BLOCK, AFFINITY, HANDLE, CONFIG, POOL, RESERVATION, NODE_OWNER];
 
 pub(super) const BLOCK: Sample = Sample {
     key: |key| format!("/calico/ipam/v2/assignment/ipv4/block/10.0.0.{key}-32"),
@@ -82,6 +82,12 @@ const RESERVATION: Sample = Sample {
         )
     },
     read: |value| number_at("/spec/number", value),
+};
+
+const NODE_OWNER: Sample = Sample {
+    key: |key| Key::NodeOwner(format!("node-{key}")).to_string(),
+    write: |_, number| bytes(&json!({"id": "x", "number": number})),
+    read: |value| number_at("/number", value),
 };
 
 /// A block with all addresses free.

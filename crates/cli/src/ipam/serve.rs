@@ -10,6 +10,7 @@ use clap::Args;
 use podwire_agent::calico::allocator::{self, BlockAllocator, Settings};
 use podwire_agent_ipc::addresses::{self, Request};
 use podwire_agent_ipc::pods::Cluster;
+use podwire_block_ipam::Ownership;
 use podwire_netlink::sys;
 use serde::Deserialize;
 use serde_json::Value;
@@ -59,7 +60,7 @@ impl Serve {
         let flags = &self.node;
         let node = flags.name(what)?;
         let pods = flags.pods(&node, what)?;
-        let settings = Settings { node, warm_addresses: flags.warm_addresses() };
+        let settings = Settings { node, warm_addresses: flags.warm_addresses(), claim: Ownership::DURATION };
         let opener = Box::new(flags.opener());
         let mut block_allocator = BlockAllocator::start(settings, &flags.state, opener).map_err(failed)?;
         if let Some(pods) = pods {

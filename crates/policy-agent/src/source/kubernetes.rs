@@ -1,5 +1,7 @@
 //! Policies from the Kubernetes API: one watch for each kind that policies depend on.
 
+use std::time::Duration;
+
 use futures::{pin_mut, StreamExt};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta};
 use kube::runtime::watcher::{self, Event};
@@ -12,6 +14,9 @@ use tracing::{info, warn};
 use crate::{Kind, PolicyAgent, Result, Update};
 
 const NOT_FOUND: u16 = 404;
+
+/// How often the agent looks for a kind that the server does not have. It has no right to watch the definitions.
+const MISSING_KIND: Duration = Duration::from_secs(10);
 
 /// Sends the objects of all kinds and their changes to the agent. Returns only on an error.
 pub(crate) async fn watch(options: &ClientOptions, agent: &PolicyAgent) -> Result<()> {
@@ -38,12 +43,13 @@ async fn watch_kind(client: Client, kind: Kind, agent: &PolicyAgent) -> Result<(
     let events = watcher::watcher(api, watcher::Config::default()).backoff(Backoff::new());
     pin_mut!(events);
     let mut listed = Snapshot::new();
-    let mut problem = String::new();
+    let (mut problem, mut is_missing) = (String::new(), false);
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => listed = Snapshot::new(),
             Ok(Event::InitApply(object)) => add(&mut listed, kind, object),
             Ok(Event::InitDone) => {
+                is_missing = false;
                 agent.update(Update::Listed(kind, std::mem::take(&mut listed)))?;
                 if !std::mem::take(&mut problem).is_empty() {
                     info!(?kind, "watch restored");
@@ -62,9 +68,12 @@ async fn watch_kind(client: Client, kind: Kind, agent: &PolicyAgent) -> Result<(
                 };
                 agent.update(Update::Deleted(kind, name))?;
             }
-            // The cluster has no ClusterNetworkPolicy CRD, so it has no such policies.
+            // The cluster has no ClusterNetworkPolicy CRD, so it has no such policies. The CRD may be created later.
             Err(error) if kind == Kind::ClusterNetworkPolicy && is_missing_kind(&error) => {
-                agent.update(Update::Listed(kind, Snapshot::new()))?;
+                if !std::mem::replace(&mut is_missing, true) {
+                    agent.update(Update::Listed(kind, Snapshot::new()))?;
+                }
+                tokio::time::sleep(MISSING_KIND).await;
             }
             Err(error) => {
                 let text = error.to_string();

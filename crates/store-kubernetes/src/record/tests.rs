@@ -182,3 +182,25 @@ fn a_malformed_object_has_a_key_that_does_not_parse() {
     assert_eq!((key.as_str(), Key::parse(&key)), ("/calico/ipam/v2/assignment/odd", None));
     assert_eq!(back(Kind::Block, json!({"metadata": {}})), r#"{"affinity":null,"deleted":false}"#);
 }
+
+/// Other lists of handles do not show it: it has no addresses, and is no leak.
+#[test]
+fn the_owner_of_a_node_is_an_annotation_of_a_handle() {
+    let (key, value) = ("/calico/podwire/owners/node1", r#"{"id":"x","pid":7}"#);
+    for group in [ApiGroup::V1, ApiGroup::V3] {
+        let made = object(key, group, value);
+        assert_eq!(
+            made,
+            json!({
+                "apiVersion": group.name(), "kind": "IPAMHandle",
+                "metadata": {"name": "podwire-owner-node1", "annotations": {"podwire/node-owner": value}},
+                "spec": {"handleID": "podwire-owner-node1", "block": {}, "deleted": false},
+            })
+        );
+        assert_eq!(key_of(Kind::NodeOwner, &made).unwrap(), key);
+        assert_eq!(key_of(Kind::Handle, &made), None);
+        assert_eq!(back(Kind::NodeOwner, made), value);
+    }
+    let handle = object("/calico/ipam/v2/handle/net.1", ApiGroup::V1, r#"{"block":{},"deleted":false}"#);
+    assert_eq!(key_of(Kind::NodeOwner, &handle), None);
+}

@@ -77,7 +77,8 @@ impl Attempt<'_> {
             // It belongs to an earlier network config, and blocks addresses.
             session.delete(record).await?;
         }
-        let taken: Vec<PodCidrs> = others.iter().filter_map(|record| record.pod_cidrs).collect();
+        let claimed = |record: &Record| Some(self.pools.claimed(record.pod_cidrs?, record.node.is_ok()));
+        let taken: Vec<PodCidrs> = others.iter().filter_map(claimed).collect();
         let previous = self.registration.previous;
         let pod_cidrs = if subnet_choice::may_keep(&self.pools, previous, &taken) {
             previous

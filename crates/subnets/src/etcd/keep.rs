@@ -9,7 +9,7 @@ use std::time::Duration;
 use etcd_client::{Compare, CompareOp, KeyValue, WatchOptions};
 use podwire_kubernetes::Backoff;
 
-use super::record::Record;
+use super::record::{shorten, Record};
 use super::session::{with_timeout, Put, Session};
 use super::Etcd;
 use crate::error::{Error, Result};
@@ -60,7 +60,8 @@ async fn hold(etcd: &Etcd, node: &Node, key: &str, backoff: &mut Backoff) -> Res
         };
         let record = Record::parse(&etcd.keys, &found);
         if !node.underlay.v4.is_some_and(|address| record.is_of(address)) {
-            return Ok(format!("it is another node's now: {}", String::from_utf8_lossy(found.value())));
+            let value = shorten(&String::from_utf8_lossy(found.value()));
+            return Ok(format!("it is another node's now: {value}"));
         }
         backoff.reset();
         // The remaining time comes from the server, and the wait uses the monotonic clock: a wall clock that jumps,

@@ -47,7 +47,8 @@ impl Keys {
         })
     }
 
-    /// The subnet of a key, and the key's last part, which is the node's name.
+    /// The subnet of a key, and the key's last part, which is the node's name. flannel's keys have the first address of
+    /// the subnet.
     pub(super) fn parse<'k>(&self, key: &'k [u8]) -> Option<(PodCidrs, &'k str)> {
         let name = std::str::from_utf8(key).ok()?.strip_prefix(&self.subnets())?;
         let (v4, v6) = match name.split_once('&') {
@@ -57,11 +58,11 @@ impl Keys {
         let split =
             |text: &'k str| text.rsplit_once('-').and_then(|(ip, len)| Some((ip, len.parse::<u8>().ok()?)));
         let (ip, len) = split(v4)?;
-        let v4 = Ipv4Net::new(ip.parse().ok()?, len).ok()?;
+        let v4 = Ipv4Net::new(ip.parse().ok()?, len).ok().filter(|net| net.addr() == net.network())?;
         let v6 = match v6 {
             Some(text) => {
                 let (ip, len) = split(text)?;
-                Some(Ipv6Net::new(ip.parse().ok()?, len).ok()?)
+                Some(Ipv6Net::new(ip.parse().ok()?, len).ok().filter(|net| net.addr() == net.network())?)
             }
             None => None,
         };
@@ -100,6 +101,8 @@ mod tests {
             "/net/subnets/",
             "/net/subnets/10.0.0.0",
             "/net/subnets/10.0.0.0-33",
+            "/net/subnets/10.0.0.7-24",
+            "/net/subnets/10.0.0.0-24&fd00::7-64",
             "/net/subnets/10.0.0-24",
             "/net/subnets/10.0.0.0-24&x-64",
             "/net/subnets/10.0.0.0-24&fd00::",

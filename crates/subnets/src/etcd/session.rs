@@ -7,6 +7,7 @@ use etcd_client::{
     TlsOptions, Txn, TxnOp,
 };
 
+use podwire_etcd::{List, MAX_MESSAGE};
 use podwire_fs::FileError;
 use podwire_kubernetes::error_chain;
 
@@ -128,11 +129,11 @@ impl Session {
     /// The records of all nodes, and the revision of the list.
     pub(super) async fn list(&mut self) -> Result<(Vec<Record>, i64)> {
         let key = self.etcd.keys.subnets();
-        let response =
-            with_timeout(self.client.get(key.clone(), Some(GetOptions::new().with_prefix()))).await;
-        let response = response.map_err(self.failed(format!("list {key}")))?;
-        let revision = response.header().map_or(0, |header| header.revision());
-        Ok((response.kvs().iter().map(|kv| Record::parse(&self.etcd.keys, kv)).collect(), revision))
+        let list = List { prefix: &key, keys_only: false, revision: None, timeout: REQUEST_TIMEOUT };
+        let mut client = self.client.kv_client().max_decoding_message_size(MAX_MESSAGE);
+        let listed = podwire_etcd::list(&mut client, list).await;
+        let (found, revision) = listed.map_err(self.failed(format!("list {key}")))?;
+        Ok((found.iter().map(|kv| Record::parse(&self.etcd.keys, kv)).collect(), revision))
     }
 
     /// Deletes a key, unless it has changed since it was read.
@@ -186,12 +187,7 @@ impl Session {
 pub(super) async fn with_timeout<T>(
     request: impl std::future::Future<Output = std::result::Result<T, etcd_client::Error>>,
 ) -> std::result::Result<T, etcd_client::Error> {
-    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
-        Ok(response) => response,
-        Err(_) => {
-            Err(etcd_client::Error::Internal(format!("no response within {} s", REQUEST_TIMEOUT.as_secs())))
-        }
-    }
+    podwire_etcd::with_timeout(REQUEST_TIMEOUT, request).await
 }
 
 fn failed(endpoint: &str, doing: impl ToString) -> impl Fn(etcd_client::Error) -> Error {

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use etcd_client::{EventType, WatchOptions, WatchResponse};
-
+use etcd_client::{EventType, KeyValue, WatchOptions, WatchResponse};
+use podwire_etcd::MAX_MESSAGE;
 use podwire_kubernetes::Backoff;
 
 use super::record::Record;
@@ -76,10 +76,12 @@ async fn publish_changes(
         known.publish(sender);
     }
     let from = known.position.map_or(0, |position| position.revision);
-    let options = WatchOptions::new().with_prefix().with_start_revision(from).with_progress_notify();
+    // In fragments: after an outage, one response may have thousands of changes.
+    let options = WatchOptions::new().with_prefix().with_start_revision(from);
+    let options = options.with_progress_notify().with_fragment();
     let failed = session.failed(format!("watch {}", etcd.keys.subnets()));
-    let mut watch =
-        with_timeout(session.client.watch(etcd.keys.subnets(), Some(options))).await.map_err(&failed)?;
+    let mut client = session.client.watch_client().max_decoding_message_size(MAX_MESSAGE);
+    let mut watch = with_timeout(client.watch(etcd.keys.subnets(), Some(options))).await.map_err(&failed)?;
     loop {
         let message = watch.message().await.map_err(&failed)?;
         let Some(message) = message else {
@@ -120,8 +122,15 @@ impl Known {
                 EventType::Put => self.records.insert(key, Record::parse(&etcd.keys, kv)),
             };
         }
-        // The message that creates the watch may have the server's current revision, with older changes still to come.
-        let next = if message.created() { known.revision } else { known.revision.max(revision + 1) };
+        let last = message.events().last().and_then(|event| event.kv()).map(KeyValue::mod_revision);
+        let next = match last {
+            // The message that creates the watch may have the server's current revision, with older changes still to
+            // come.
+            _ if message.created() => known.revision,
+            // Later fragments may have changes of the same revision.
+            Some(last) => known.revision.max(last),
+            None => known.revision.max(revision + 1),
+        };
         self.position = Some(Position { cluster, revision: next });
         true
     }

@@ -1,5 +1,6 @@
 //! The etcd source against a real etcd: flannel's bytes, races, broken watches, expired leases, TLS and passwords.
 
+mod hostile;
 mod secured;
 mod watching;
 

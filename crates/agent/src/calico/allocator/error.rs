@@ -26,12 +26,9 @@ pub enum Error {
         /// The store's error.
         why: String,
     },
-    /// No pod can get an address.
-    #[error("{why}")]
-    NotReady {
-        /// What is missing.
-        why: String,
-    },
+    /// The agent has started and has not read the pools yet.
+    #[error("the pools are not read yet")]
+    NotRead,
     /// The Kubernetes API does not answer, or the object does not exist.
     #[error("cannot read {what}: {why}")]
     Cluster {
@@ -69,11 +66,14 @@ impl Error {
     pub fn code(&self) -> u32 {
         use podwire_block_ipam::Error as Ipam;
         match self {
-            Error::Timeout { .. }
-            | Error::NoWarmAddress { .. }
-            | Error::NotReady { .. }
-            | Error::Cluster { .. } => code::TRY_AGAIN,
-            Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. }) => code::TRY_AGAIN,
+            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::NotRead | Error::Cluster { .. } => {
+                code::TRY_AGAIN
+            }
+            Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. } | Ipam::NodeOwned { .. }) => code::TRY_AGAIN,
+            // As host-local: another pod's DEL, or an administrator who adds a pool, ends the shortage.
+            Error::Ipam(
+                Ipam::NoPool { .. } | Ipam::Full { .. } | Ipam::BlockLimit { .. } | Ipam::StrictAffinity,
+            ) => code::TRY_AGAIN,
             Error::Ipam(Ipam::UnknownPool { .. } | Ipam::OutsideOfPools { .. }) | Error::Request(_) => {
                 code::INVALID_CONFIG
             }
@@ -86,11 +86,8 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         match self {
             Error::Ipam(error) => error.hint(),
-            Error::Timeout { .. } | Error::NoWarmAddress { .. } => {
+            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::NotRead => {
                 "check that the store runs and is reachable from this node; running pods are not affected"
-            }
-            Error::NotReady { .. } => {
-                "add a pool with free addresses: `podwire ipam pool`, or an IPPool in Kubernetes; the agent notices it"
             }
             Error::Cluster { .. } => {
                 "check that the Kubernetes API is reachable from this node and allows reading pods, namespaces and nodes"

@@ -38,6 +38,19 @@ impl LeaseDir {
         &self.boot_id
     }
 
+    /// The id of the directory, which is created with its first use.
+    pub(super) fn id(&self) -> Result<String, Error> {
+        let path = self.state_dir.join("id");
+        let known = fs::read_to_string(&path).unwrap_or_default().trim_end().to_owned();
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        let source = "/proc/sys/kernel/random/uuid";
+        let id = fs::read_to_string(source).map_err(Error::file("read", source))?;
+        podwire_fs::replace(&path, id.as_bytes(), 0o600).map_err(Error::file("write", path))?;
+        Ok(id.trim_end().to_owned())
+    }
+
     fn releases(&self) -> PathBuf {
         pending::released_dir(&self.state_dir)
     }

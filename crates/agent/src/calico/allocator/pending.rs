@@ -8,10 +8,15 @@ use podwire_agent_ipc::{Owner, ValidAttachment};
 /// The requested leak checks: networks, each with its valid attachments, whose addresses stay.
 pub(super) type LeakChecks = BTreeMap<String, Vec<ValidAttachment>>;
 
+/// How many released owners are remembered. A forgotten one costs a request to the store.
+const MAX_RELEASED: usize = 1024;
+
 #[derive(Default)]
 pub(super) struct Pending {
     /// Owners whose leases are not in the store.
     pub(super) unsynced: BTreeSet<Owner>,
+    /// Owners whose leases were released since the start, and which have no new ones.
+    released: BTreeSet<Owner>,
     /// Owners whose blocks cannot be read. They are retried when the sync is idle.
     postponed: BTreeSet<Owner>,
     /// The handles `namespace.pod` of deleted pods, in the format of Calico 2. They may still have addresses.
@@ -32,6 +37,25 @@ impl Pending {
     /// Whether the store has everything, as far as it can be written.
     pub(super) fn is_empty(&self) -> bool {
         self.unsynced.is_empty() && !self.has_releases && self.leak_checks.is_empty() && !self.has_new_pools
+    }
+
+    /// The store lacks a new lease.
+    pub(super) fn add(&mut self, owner: &Owner) {
+        self.released.remove(owner);
+        self.unsynced.insert(owner.clone());
+    }
+
+    /// Whether the release of a lease of this owner is recorded, and none came after it.
+    pub(super) fn is_released(&self, owner: &Owner) -> bool {
+        self.released.contains(owner)
+    }
+
+    /// The release of a lease is recorded.
+    pub(super) fn mark_released(&mut self, owner: &Owner) {
+        if self.released.len() >= MAX_RELEASED {
+            self.released.clear();
+        }
+        self.released.insert(owner.clone());
     }
 
     /// The number of leases that are not in the store.

@@ -1,21 +1,19 @@
 //! Problems of the allocator, for status and log.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use podwire_block_ipam::IpFamily;
+use podwire_block_ipam::Error as IpamError;
 
 #[derive(Default)]
 pub(super) struct Problems {
     /// Why the store cannot be used.
-    pub(super) store: Option<String>,
+    pub(super) store: Option<IpamError>,
+    /// Why the store has no address for a pod without a request.
+    pub(super) shortage: Option<IpamError>,
     /// Blocks and handles that cannot be read.
     pub(super) unreadable: BTreeSet<String>,
     /// Addresses that a pod has and that the store assigns to another owner.
     pub(super) conflicting: BTreeSet<String>,
-    /// Whether there is no enabled pool.
-    pub(super) no_pool: bool,
-    /// Why the pools for all pods of this node have no more addresses, by family.
-    pub(super) shortages: BTreeMap<IpFamily, String>,
 }
 
 impl Problems {

@@ -18,7 +18,7 @@ use podwire_agent_ipc::pods::Endpoint;
 use podwire_agent_ipc::status::AddressStatus;
 use podwire_agent_ipc::{Owner, ValidAttachment};
 use podwire_block_ipam::selector::Labels;
-use podwire_block_ipam::Rules;
+use podwire_block_ipam::{Error as IpamError, Rules};
 
 use super::endpoints::Endpoints;
 use super::error::Error;
@@ -50,6 +50,8 @@ pub(super) struct State {
     inner: Mutex<Inner>,
     /// Notified when the store sync has something to do.
     work: Condvar,
+    /// Notified when this process begins or ceases to own the node's blocks.
+    pub(super) owner_changed: Condvar,
 }
 
 #[derive(Default)]
@@ -62,6 +64,8 @@ pub(super) struct Inner {
     pub(super) requests: Requests,
     pub(super) pending: Pending,
     pub(super) problems: Problems,
+    /// Whether this process owns the node's blocks, as far as the store has said.
+    pub(super) is_owner: bool,
 }
 
 /// The input of one round of the store sync.
@@ -73,8 +77,6 @@ pub(super) struct Work {
     /// The handles `namespace.pod` of deleted pods, in the format of Calico 2. They may still have addresses.
     pub(super) legacy_handles: Vec<String>,
     pub(super) leak_checks: LeakChecks,
-    /// Whether there may be pending releases.
-    pub(super) has_releases: bool,
 }
 
 /// A guard: while it lives, the store sync does not evict these addresses from the warm pool.
@@ -97,7 +99,8 @@ impl State {
             lease_dir.leases()?.into_iter().map(|lease| (lease.owner.clone(), lease)).collect();
         let pending = Pending::after_start(leases.keys().cloned().collect());
         let inner = Mutex::new(Inner { leases, pending, ..Inner::default() });
-        Ok(State { node, lease_dir, endpoints, inner, work: Condvar::new() })
+        let (work, owner_changed) = (Condvar::new(), Condvar::new());
+        Ok(State { node, lease_dir, endpoints, inner, work, owner_changed })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -154,7 +157,7 @@ impl State {
             return Err(error);
         }
         inner.leases.insert(owner.clone(), lease.clone());
-        inner.pending.unsynced.insert(owner.clone());
+        inner.pending.add(owner);
         self.work.notify_one();
         Ok(TakeResult::Lease(lease))
     }
@@ -177,9 +180,19 @@ impl State {
     /// Calico's plugin, or a plugin without an agent, assigned them.
     pub(super) fn release(&self, owner: &Owner, legacy_handle: Option<&str>) -> Result<(), Error> {
         let mut inner = self.lock();
+        let had_lease = inner.leases.contains_key(owner);
+        // Runtimes repeat DEL. The first one has recorded everything.
+        if !had_lease && inner.pending.is_released(owner) {
+            return Ok(());
+        }
         self.lease_dir.release(owner)?;
         inner.forget(owner);
-        inner.pending.legacy_handles.extend(legacy_handle.map(str::to_owned));
+        if had_lease {
+            inner.pending.mark_released(owner);
+        } else {
+            // Calico 2 did not assign the addresses of a lease.
+            inner.pending.legacy_handles.extend(legacy_handle.map(str::to_owned));
+        }
         inner.pending.has_releases = true;
         self.work.notify_one();
         Ok(())
@@ -223,25 +236,18 @@ impl State {
         self.work.notify_one();
     }
 
-    /// Fails if no pod can get an address. A node for which no pool is meant counts as ready: pods can name a pool.
+    /// Fails if no pod can get an address.
     pub(super) fn check_ready(&self) -> Result<(), Error> {
         let inner = self.lock();
-        let not_ready = |why: &str| Err(Error::NotReady { why: why.into() });
-        match &inner.problems.store {
-            Some(why) if inner.warm_pool.len() == 0 => return Err(Error::NoWarmAddress { why: why.clone() }),
-            // A warm address is left, and the store may answer again.
-            Some(_) => return Ok(()),
-            None => {}
+        match (&inner.problems.store, &inner.problems.shortage) {
+            (Some(error @ IpamError::NodeOwned { .. }), _) => Err(error.clone().into()),
+            (Some(error), _) if inner.warm_pool.len() == 0 => {
+                Err(Error::NoWarmAddress { why: error.to_string() })
+            }
+            (_, Some(shortage)) => Err(shortage.clone().into()),
+            _ if inner.rules.is_none() => Err(Error::NotRead),
+            _ => Ok(()),
         }
-        if inner.rules.is_none() {
-            return not_ready("the pools are not read yet");
-        }
-        if inner.problems.no_pool {
-            return not_ready("there is no enabled pool");
-        }
-        let shortage =
-            inner.problems.shortages.iter().find(|(family, _)| !inner.warm_pool.has_family(**family));
-        shortage.map_or(Ok(()), |(_, why)| not_ready(why))
     }
 
     pub(super) fn status(&self) -> AddressStatus {
@@ -252,27 +258,35 @@ impl State {
             unsynced: inner.pending.unsynced_leases() + self.endpoints.unsynced(),
             conflicting: inner.problems.conflicting.iter().cloned().collect(),
             unreadable: inner.problems.unreadable.iter().cloned().collect(),
-            problem: inner.problems.store.clone(),
+            problem: inner.problems.store.as_ref().map(ToString::to_string),
         }
     }
 }
 
 /// The store sync's calls.
 impl State {
-    /// Waits for work, at most `timeout`. Returns whether none arrived. Then the next round retries leases and releases
-    /// that were postponed because a record in the store could not be read, and looks for files that plugins moved.
+    /// Waits for work, at most `timeout`. Returns whether none arrived.
     pub(super) fn wait_for_work(&self, timeout: Duration) -> bool {
         let is_idle = |inner: &mut Inner| {
             inner.requests.is_empty() && inner.pending.is_empty() && !self.endpoints.has_changes()
         };
         let waited = self.work.wait_timeout_while(self.lock(), timeout, is_idle);
-        let (mut inner, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
-            inner.pending.retry();
-            inner.problems.unreadable.clear();
-            self.endpoints.retry();
-        }
-        waited.timed_out()
+        waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// The next round retries leases and releases that were postponed because a record in the store could not be read,
+    /// and looks for files that plugins moved.
+    pub(super) fn retry_postponed(&self) {
+        let mut inner = self.lock();
+        inner.pending.retry();
+        inner.problems.unreadable.clear();
+        self.endpoints.retry();
+    }
+
+    /// Whether pods wait for addresses, or half of the warm pool is used.
+    pub(super) fn may_need_addresses(&self, warm_addresses: usize) -> bool {
+        let inner = self.lock();
+        !inner.requests.is_empty() || inner.warm_pool.len() * 2 <= warm_addresses
     }
 
     /// Waits after a failure of the store, at most `timeout`, or until a new request arrives. The requests that failed
@@ -294,7 +308,7 @@ impl State {
     pub(super) fn take_work(&self, all_leases: bool) -> Work {
         let mut inner = self.lock();
         // Before the round reads the pending releases: one that is recorded from now on causes another round.
-        let has_releases = std::mem::take(&mut inner.pending.has_releases);
+        inner.pending.has_releases = false;
         if all_leases {
             // The files of these leases were moved to the pending releases: see `lease_dir`.
             let is_gone = |owner: &&Owner| !self.lease_dir.has(owner);
@@ -311,7 +325,6 @@ impl State {
             legacy_handles: inner.pending.legacy_handles.iter().cloned().collect(),
             leak_checks: inner.pending.leak_checks.clone(),
             requests: inner.requests.take_all(),
-            has_releases,
         }
     }
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use podwire_block_ipam::selector::Labels;
-use podwire_block_ipam::store::Store;
+use podwire_block_ipam::store::{Cached, Memo, Store};
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Rules};
+use podwire_block_ipam::{Allocator, Error as IpamError, Handle, Ownership, Rules};
 use podwire_reconcile::Backoff;
 use tracing::{error, info, warn};
 
@@ -22,7 +22,7 @@ use super::requests::{PoolChoice, WaitingRequest, Wanted};
 use super::state::{State, Work};
 use super::{Opener, Settings};
 
-/// How long pools, settings and labels that were read are used.
+/// How long pools, settings and labels that were read are used to assign addresses.
 const RULES_AGE: Duration = Duration::from_secs(5);
 /// The interval at which leases and warm pool are compared with the store.
 const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
@@ -33,15 +33,22 @@ const BATCH_WAIT: Duration = Duration::from_millis(10);
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 /// Starts the thread. It runs until the program ends.
-pub(super) fn start(state: Arc<State>, settings: Settings, opener: Opener) -> Result<(), Error> {
+pub(super) fn start(
+    state: Arc<State>,
+    settings: Settings,
+    ownership: Ownership,
+    opener: Opener,
+) -> Result<(), Error> {
     // The thread creates the sync, because a store is not `Send`.
     let run = move || {
         let mut sync = StoreSync {
             warm_handle: Handle::for_warm_pool(&settings.node),
             state,
             settings,
+            ownership,
             opener,
             store: None,
+            memo: Memo::default(),
             rules: None,
             audited: None,
             has_settled: false,
@@ -57,19 +64,31 @@ pub(super) fn start(state: Arc<State>, settings: Settings, opener: Opener) -> Re
 struct StoreSync {
     state: Arc<State>,
     settings: Settings,
+    /// The claim to the node's blocks.
+    ownership: Ownership,
     /// The handle of the warm pool.
     warm_handle: String,
     opener: Opener,
     store: Option<Box<dyn Store>>,
+    /// What is remembered of the store.
+    memo: Memo,
     rules: Option<CachedRules>,
     /// The time of the last comparison with the store.
     audited: Option<Instant>,
     /// Whether the thread has looked for pending releases once more since the start.
     has_settled: bool,
-    /// Until when the warm pool is not refilled from networks without free addresses. Waiting requests ignore it.
-    exhausted: BTreeMap<Vec<IpNet>, Instant>,
+    /// Networks without free addresses. Waiting requests ignore it.
+    exhausted: BTreeMap<Vec<IpNet>, Exhausted>,
     /// Pools that pods requested beside the default ones, by their networks. The warm pool has addresses of them too.
     requested: BTreeMap<Vec<IpNet>, PoolChoice>,
+}
+
+/// Networks from which the warm pool cannot be refilled.
+struct Exhausted {
+    /// Until when it is not tried again.
+    until: Instant,
+    /// Why a pod gets no address either; `None` if a pod can borrow one.
+    shortage: Option<IpamError>,
 }
 
 /// Pools, settings and the node's labels.
@@ -98,19 +117,44 @@ impl StoreSync {
                         info!("store answers");
                     }
                     let timeout = if self.has_settled { AUDIT_INTERVAL } else { FIRST_WAIT };
-                    self.has_settled |= self.state.wait_for_work(timeout);
+                    self.has_settled |= self.wait_for_work(timeout);
                     self.state.wait_for_batch(BATCH_WAIT);
                 }
                 Err(error) => {
                     // A write without an answer may have changed the warm pool in the store.
                     self.audited = None;
-                    let text = error.to_string();
-                    let before = self.state.lock().problems.store.replace(text.clone());
-                    if before.as_ref() != Some(&text) {
-                        warn!(error = text, "store does not answer; retrying");
+                    let before = self.state.lock().problems.store.replace(error.clone());
+                    let is_new = before.as_ref() != Some(&error);
+                    let pause = if let IpamError::NodeOwned { .. } = error {
+                        self.state.set_owner(Err(&error));
+                        self.ownership.interval()
+                    } else {
+                        backoff.next_pause()
+                    };
+                    if is_new {
+                        warn!(%error, hint = error.hint(), "store cannot be used; retrying");
                     }
-                    self.state.wait_for_request(backoff.next_pause());
+                    self.state.wait_for_request(pause);
                 }
+            }
+        }
+    }
+
+    /// Waits for work, at most `timeout`, and renews the claim to the node meanwhile. Returns whether no work arrived.
+    fn wait_for_work(&mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if !self.state.wait_for_work(left.min(self.ownership.until_renewal())) {
+                return false;
+            }
+            if until <= Instant::now() {
+                self.state.retry_postponed();
+                return true;
+            }
+            // The next round reports a failure.
+            if !self.store.as_ref().is_some_and(|store| self.ownership.hold(&**store).is_ok()) {
+                return false;
             }
         }
     }
@@ -121,18 +165,27 @@ impl StoreSync {
             Some(store) => store,
             None => (self.opener)()?,
         };
-        let outcome = self.sync_with(&*store);
+        let cached = Cached::new(&*store, std::mem::take(&mut self.memo));
+        let outcome = self.sync_with(&cached);
         // After a failure the store is opened again: it may need a new token or certificate.
-        self.store = Some(store).filter(|_| outcome.is_ok());
+        if outcome.is_ok() {
+            // A record that cannot be read may be repaired at any time.
+            let is_readable = self.state.lock().problems.unreadable.is_empty();
+            self.memo = if is_readable { cached.into_memo() } else { Memo::default() };
+            self.store = Some(store);
+        }
         outcome
     }
 
-    fn sync_with(&mut self, store: &dyn Store) -> Result<(), IpamError> {
+    fn sync_with(&mut self, store: &Cached<'_>) -> Result<(), IpamError> {
+        self.ownership.hold(store)?;
+        self.state.set_owner(Ok(()));
         let (rules, labels) = self.read_rules(store)?;
         let session = Session { allocator: Allocator::new(store, Timestamp::now), rules, labels };
         // An administrator may have released addresses of this node, and a store from a backup lacks the newest ones.
         let is_audit = self.audited.is_none_or(|when| when.elapsed() >= AUDIT_INTERVAL);
         if is_audit {
+            store.clear();
             if let Err(error) = self.state.endpoints.withdraw_without_veth() {
                 warn!(%error, "endpoints of deleted pods cannot be recorded");
             }
@@ -140,12 +193,7 @@ impl StoreSync {
         }
         // 1. Before addresses are added: a pod takes the address that it waits for at once.
         self.release_disallowed(&session)?;
-        let Work { requests, leases, legacy_handles, leak_checks, has_releases } =
-            self.state.take_work(is_audit);
-        if has_releases {
-            // Released addresses are free again.
-            self.exhausted.clear();
-        }
+        let Work { requests, leases, legacy_handles, leak_checks } = self.state.take_work(is_audit);
         // 2. A request for a particular address may need the one that the previous sandbox released.
         let requests = self.after_releases(&session, requests)?;
         self.serve(&session, requests)?;
@@ -159,7 +207,10 @@ impl StoreSync {
         let withdrawn = endpoints.sync_withdrawn(store, &self.settings.node);
         let withdrawn = withdrawn.inspect_err(|_| endpoints.retry());
         let released = self.release_pending(&session, &legacy_handles);
-        released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
+        let released = released.inspect_err(|_| self.state.lock().pending.has_releases = true)?;
+        if released && self.state.lock().problems.shortage.is_some() {
+            self.exhausted.clear();
+        }
         self.refill(&session)?;
         // 4. Endpoints are published although others could not be withdrawn. Waiting pods come first; the next round
         //    does the rest.
@@ -199,13 +250,15 @@ impl StoreSync {
         Ok(())
     }
 
-    /// Pools, settings and labels, at most [`RULES_AGE`] old.
+    /// Pools, settings and labels: at most [`RULES_AGE`] old if addresses may be assigned, otherwise a minute.
     fn read_rules(&mut self, store: &dyn Store) -> Result<(Rules, Labels), IpamError> {
         if std::mem::take(&mut self.state.lock().pending.has_new_pools) {
             self.exhausted.clear();
             self.rules.iter_mut().for_each(|cached| cached.read = None);
         }
-        let is_current = |cached: &&CachedRules| cached.read.is_some_and(|read| read.elapsed() < RULES_AGE);
+        let may_assign = self.state.may_need_addresses(self.settings.warm_addresses);
+        let age = if may_assign { RULES_AGE } else { AUDIT_INTERVAL };
+        let is_current = |cached: &&CachedRules| cached.read.is_some_and(|read| read.elapsed() < age);
         if let Some(cached) = self.rules.as_ref().filter(is_current) {
             return Ok((cached.rules.clone(), cached.labels.clone()));
         }

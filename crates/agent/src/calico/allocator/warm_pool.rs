@@ -17,10 +17,6 @@ impl WarmPool {
         self.0.len()
     }
 
-    pub(super) fn has_family(&self, family: IpFamily) -> bool {
-        self.0.iter().any(|address| IpFamily::of_net(*address) == family)
-    }
-
     /// Adds addresses that are not in the pool yet.
     pub(super) fn add(&mut self, addresses: impl IntoIterator<Item = IpNet>) {
         for address in addresses {

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use ipnet::IpNet;
-use podwire_block_ipam::{Error as IpamError, IpFamily, Pool, Release, Request};
+use podwire_block_ipam::{Assigned, Error as IpamError, IpFamily, Release, Request};
 use tracing::{info, warn};
 
-use super::{Session, StoreSync, AUDIT_INTERVAL};
+use super::{Exhausted, Session, StoreSync, AUDIT_INTERVAL};
 use crate::calico::allocator::requests::{PoolChoice, Waiter, WaitingRequest, Wanted};
 
 impl StoreSync {
@@ -31,7 +31,6 @@ impl StoreSync {
                     let assigned = addresses.len();
                     self.state.add_warm(addresses);
                     self.remember(session, &wanted);
-                    self.report_shortage(&wanted, shortage.as_ref());
                     for (number, waiter) in waiters.iter().enumerate() {
                         let missing = shortage.as_ref().filter(|_| number >= assigned);
                         waiter.send(missing.map_or(Ok(()), |why| Err(why.clone().into())));
@@ -47,19 +46,6 @@ impl StoreSync {
             }
         }
         Ok(())
-    }
-
-    /// Records whether the pools that every pod may use have addresses left.
-    fn report_shortage(&self, wanted: &Wanted, shortage: Option<&IpamError>) {
-        let Wanted::Any(choice) = wanted else { return };
-        if *choice != PoolChoice::default_for(choice.family) {
-            return;
-        }
-        let shortages = &mut self.state.lock().problems.shortages;
-        match shortage {
-            Some(why) => drop(shortages.insert(choice.family, why.to_string())),
-            None => drop(shortages.remove(&choice.family)),
-        }
     }
 
     /// Keeps warm addresses of pools that one pod has requested: other pods will request them too.
@@ -121,64 +107,69 @@ impl StoreSync {
         Ok(())
     }
 
-    /// Fills the warm pool if half of it is used. It does not borrow addresses of other nodes' blocks: only pods do.
+    /// Fills the warm pool if half of it is used, and notes why a pod without a request would get no address.
     pub(super) fn refill(&mut self, session: &Session<'_>) -> Result<(), IpamError> {
-        let Session { allocator, rules, labels } = session;
-        let defaults = IpFamily::ALL.map(PoolChoice::default_for);
-        self.state.lock().problems.no_pool = !rules.pools.iter().any(Pool::is_enabled);
-        let choices: Vec<PoolChoice> = defaults.into_iter().chain(self.requested.values().cloned()).collect();
-        for choice in choices {
-            let mut request = choice.request(&self.settings.node, labels);
-            let wanted_pools = Wanted::Any(choice.clone());
-            let Ok(networks) = rules.networks_for(&request) else {
-                // A family without a pool for this node has no warm addresses.
-                self.report_shortage(&wanted_pools, None);
-                continue;
-            };
-            let pools = cidrs(&networks);
-            if self.exhausted.get(&pools).is_some_and(|until| Instant::now() < *until) {
-                continue;
-            }
-            let quarter = networks.iter().map(|(_, block)| block / 4).min().unwrap_or(0);
-            let quarter = usize::try_from(quarter).unwrap_or(usize::MAX);
-            let wanted = self.settings.warm_addresses.min(quarter).max(1);
-            let warm = self.state.lock().warm_pool.count(rules, &request).unwrap_or(0);
-            if warm * 2 > wanted {
-                continue;
-            }
-            (request.count, request.may_borrow) = (wanted - warm, false);
-            match allocator.assign_serialized(rules, &request) {
-                Ok(assigned) => {
-                    let mut shortage = assigned.shortage;
-                    if shortage.is_some() {
-                        // A pod may still borrow an address.
-                        shortage = shortage.filter(|_| !can_borrow(session, &pools));
-                        self.exhausted.insert(pools, Instant::now() + AUDIT_INTERVAL);
-                    }
-                    self.report_shortage(&wanted_pools, shortage.as_ref());
-                    self.report(&assigned.unreadable);
-                    self.state.add_warm(assigned.addresses);
-                }
-                Err(error @ IpamError::Store(_)) => return Err(error),
-                Err(error) => {
-                    self.report_shortage(&wanted_pools, Some(&error));
-                    warn!(%error, hint = error.hint(), family = %choice.family, "warm pool cannot be filled")
-                }
-            }
+        let mut shortages = Vec::new();
+        for family in IpFamily::ALL {
+            shortages.push(self.refill_from(session, &PoolChoice::default_for(family))?);
         }
+        for choice in self.requested.values().cloned().collect::<Vec<_>>() {
+            self.refill_from(session, &choice)?;
+        }
+        // A cluster may have pools of one family only.
+        let is_used = |shortage: &Option<IpamError>| !matches!(shortage, Some(IpamError::NoPool { .. }));
+        if shortages.iter().any(is_used) {
+            shortages.retain(is_used);
+        }
+        self.state.lock().problems.shortage = shortages.into_iter().flatten().next();
         Ok(())
     }
-}
 
-/// Whether a block of another node in these pools has a free address that a pod may borrow.
-fn can_borrow(session: &Session<'_>, pools: &[IpNet]) -> bool {
-    let Session { allocator, rules, .. } = session;
-    if rules.config.strict_affinity {
-        return false;
+    /// Fills the warm pool from these pools. It does not borrow addresses of other nodes' blocks: only pods do. Returns
+    /// why a pod would get no address of them.
+    fn refill_from(
+        &mut self,
+        session: &Session<'_>,
+        choice: &PoolChoice,
+    ) -> Result<Option<IpamError>, IpamError> {
+        let Session { allocator, rules, labels } = session;
+        let mut request = choice.request(&self.settings.node, labels);
+        let networks = match rules.networks_for(&request) {
+            Ok(networks) => networks,
+            // A family without a pool for this node has no warm addresses.
+            Err(error) => return Ok(Some(error)),
+        };
+        let pools = cidrs(&networks);
+        let warm = self.state.lock().warm_pool.count(rules, &request).unwrap_or(0);
+        if let Some(exhausted) = self.exhausted.get(&pools).filter(|one| Instant::now() < one.until) {
+            return Ok(exhausted.shortage.clone().filter(|_| warm == 0));
+        }
+        let quarter = networks.iter().map(|(_, block)| block / 4).min().unwrap_or(0);
+        let quarter = usize::try_from(quarter).unwrap_or(usize::MAX);
+        let wanted = self.settings.warm_addresses.min(quarter).max(1);
+        if warm * 2 > wanted {
+            return Ok(None);
+        }
+        (request.count, request.may_borrow) = (wanted - warm, false);
+        match allocator.assign_serialized(rules, &request) {
+            Ok(Assigned { addresses, shortage, unreadable }) => {
+                self.report(&unreadable);
+                let has_address = warm + addresses.len() > 0;
+                self.state.add_warm(addresses);
+                let Some(shortage) = shortage else { return Ok(None) };
+                let can_borrow = allocator.can_borrow(rules, &request)?;
+                let shortage = Some(shortage).filter(|_| !can_borrow);
+                let until = Instant::now() + AUDIT_INTERVAL;
+                self.exhausted.insert(pools, Exhausted { until, shortage: shortage.clone() });
+                Ok(shortage.filter(|_| !has_address))
+            }
+            Err(error @ IpamError::Store(_)) => Err(error),
+            Err(error) => {
+                warn!(%error, hint = error.hint(), family = %choice.family, "warm pool cannot be filled");
+                Ok(Some(error).filter(|_| warm == 0))
+            }
+        }
     }
-    // A store that fails is reported by the next request.
-    let utilization = allocator.utilization(rules).unwrap_or_default();
-    utilization.pools.iter().any(|pool| pools.contains(&pool.cidr) && pool.free() > 0)
 }
 
 fn cidrs(networks: &[(IpNet, u64)]) -> Vec<IpNet> {

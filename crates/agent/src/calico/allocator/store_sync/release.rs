@@ -10,12 +10,13 @@ use crate::calico::allocator::handles::{self, handle_of};
 
 impl StoreSync {
     /// Releases what is pending. The store may not have a lease yet, so its addresses are transferred first. A release
-    /// that fails because a record cannot be read stays pending and is retried when the sync is idle.
+    /// that fails because a record cannot be read stays pending and is retried when the sync is idle. Returns whether
+    /// something was pending.
     pub(super) fn release_pending(
         &self,
         session: &Session<'_>,
         legacy_handles: &[String],
-    ) -> Result<(), IpamError> {
+    ) -> Result<bool, IpamError> {
         let Session { allocator, rules, .. } = session;
         let pending = self.state.pending_releases();
         let transfers: Vec<Transfer> = pending.iter().flat_map(|one| self.transfers(&one.lease)).collect();
@@ -46,7 +47,7 @@ impl StoreSync {
                 self.state.lock().pending.legacy_handles.remove(handle);
             }
         }
-        Ok(())
+        Ok(!pending.is_empty() || !legacy_handles.is_empty())
     }
 
     /// Releases the addresses of a handle that no lease has: the container may have another interface, or a new lease.
