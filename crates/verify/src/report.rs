@@ -224,14 +224,14 @@ impl Report {
     }
 }
 
-/// A reason, and the addresses that it is about, each with its protocols.
-type Group<'a> = (&'a str, Vec<(IpAddr, String)>);
+/// Addresses, each with the protocols of its probes.
+type ProbedAddresses = Vec<(IpAddr, String)>;
 
 /// For each pair: the reasons, each with the addresses and protocols that it is about.
 fn group_by_pair<'a>(
     outcomes: impl Iterator<Item = (&'a Outcome, Option<&'a String>)>,
 ) -> Vec<((usize, usize), String)> {
-    let mut pairs: BTreeMap<(usize, usize), Vec<Group<'_>>> = BTreeMap::new();
+    let mut pairs: BTreeMap<(usize, usize), Vec<(&str, ProbedAddresses)>> = BTreeMap::new();
     for (outcome, reason) in outcomes {
         let reason = reason.map_or("", String::as_str);
         let reasons = pairs.entry((outcome.from, outcome.to)).or_default();
@@ -245,7 +245,7 @@ fn group_by_pair<'a>(
             None => addresses.push((outcome.address, outcome.protocol.to_string())),
         }
     }
-    let text = |(reason, addresses): Group<'_>| {
+    let text = |(reason, addresses): (&str, ProbedAddresses)| {
         let all: Vec<String> =
             addresses.into_iter().map(|(address, protocols)| format!("{address} {protocols}")).collect();
         format!("{reason} ({})", all.join(", "))
