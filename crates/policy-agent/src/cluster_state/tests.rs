@@ -129,8 +129,8 @@ proptest! {
         for (number, (event, compile_now)) in events.into_iter().enumerate() {
             match event {
                 Event::Update(update) => cluster.update(update),
-                Event::Attach(interface) => cluster.attach(interface),
-                Event::Detach(interface) => cluster.detach(&interface.owner),
+                Event::Attach(interface) => drop(cluster.attach(interface)),
+                Event::Detach(interface) => drop(cluster.detach(&interface.owner)),
             }
             if compile_now {
                 let compiler = cluster.compiler(known.take(), &node, include_unlisted);
