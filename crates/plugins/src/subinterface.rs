@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::lease;
 pub use interface::Subinterface;
-pub use mac::hardware_address;
+pub use mac::{hardware_address, invalid_mac};
 pub use master::Master;
 
 /// A plugin with such an interface: the parts that differ between the plugins.

@@ -8,7 +8,7 @@ use podwire_kernel::tap::{self, Access};
 use podwire_kernel::{detached, Host, Link, Mac, Undo};
 use serde::Deserialize;
 
-use crate::{inspection, lease, pod_interface, veth_pair};
+use crate::{inspection, lease, pod_interface, subinterface, veth_pair};
 
 /// The plugin.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl Conf {
             _ if text.is_empty() => Ok(None),
             Ok(mac) if mac.is_usable() => Ok(Some(mac)),
             Ok(mac) => invalid(format!("mac: {mac} is a group's address, an interface cannot have it")),
-            Err(error) => invalid(format!("mac: {error}")),
+            Err(error) => Err(subinterface::invalid_mac(&text, &error)),
         }
     }
 

@@ -144,7 +144,7 @@ fn invalid_devices_fail_and_leave_nothing() {
     for (more, code, text) in [
         (json!({"mtu": 60}), 7, "mtu: 60"),
         (json!({"mac": "01:00:00:00:00:01"}), 7, "mac: 01:00:00:00:00:01 is a group's"),
-        (json!({"mac": "x"}), 7, "mac: "),
+        (json!({"mac": "x"}), 7, "invalid args x for MAC addr: "),
         (json!({"owner": -1}), 7, "owner"),
         (json!({"bridge": "br7"}), 7, "bridge: the pod has no bridge \"br7\""),
         (json!({"bridge": "plain"}), 7, "bridge: \"plain\" in the pod is not a bridge but veth"),

@@ -10,6 +10,7 @@ use podwire_kernel::Mac;
 use serde::Deserialize;
 
 use super::duplicates::DUPLICATED;
+use crate::subinterface;
 
 /// The default folder of backups.
 pub const DATA_DIR: &str = "/run/cni/tuning";
@@ -137,7 +138,7 @@ pub fn data_dir(req: &Request<'_>) -> PathBuf {
 
 fn usable(text: &str) -> Result<Mac> {
     let wrong = |why: String| Error::invalid_config(format!("invalid args {text} for MAC addr: {why}"));
-    let mac: Mac = text.parse().map_err(|error: podwire_kernel::Error| wrong(error.to_string()))?;
+    let mac = text.parse::<Mac>().map_err(|error| subinterface::invalid_mac(text, &error))?;
     if !mac.is_usable() {
         return Err(wrong("it is all zero or the address of a group".into()).into());
     }

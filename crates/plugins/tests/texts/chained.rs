@@ -97,6 +97,11 @@ fn of_tuning() {
             vec![
                 add("tuning", json!({"mtu": 1400}), "Required prevResult missing"),
                 check("tuning", json!({"mtu": 1400}), "Required prevResult missing"),
+                add(
+                    "tuning",
+                    json!({"mac": "x", "prevResult": {"ips": []}}),
+                    "invalid args x for MAC addr: address x: invalid MAC address",
+                ),
                 add("tuning", key, "invalid net sysctl key: \"kernel.panic\""),
             ],
         );

@@ -74,6 +74,11 @@ fn of_the_others() {
                 check("ptp", json!({"ipam": one}), "ptp: Required prevResult missing"),
                 add("dummy", json!({}), "dummy interface requires an IPAM configuration"),
                 check("dummy", json!({"ipam": one}), "dummy: Required prevResult missing"),
+                add(
+                    "tap",
+                    json!({"mac": "x"}),
+                    "invalid args x for MAC addr: address x: invalid MAC address",
+                ),
                 check("tap", json!({}), "Required prevResult missing"),
             ],
         );
@@ -102,6 +107,11 @@ fn of_subinterfaces() {
                 add("macvlan", with_master(mtu(1600)), "invalid MTU 1600, must be [0, master MTU(1500)]"),
                 add("macvlan", with_master(mtu(-100)), "invalid MTU -100, must be [0, master MTU(1500)]"),
                 add("macvlan", with_master(json!({"mode": "x"})), "unknown macvlan mode: \"x\""),
+                add(
+                    "macvlan",
+                    with_master(json!({"mac": "02:00"})),
+                    "invalid args 02:00 for MAC addr: address 02:00: invalid MAC address",
+                ),
                 add("macvlan", json!({}), "no default route interface found"),
                 check("macvlan", json!({"master": "up0"}), "required prevResult missing"),
                 ipvlan(with_master(json!({"mode": "x"})), "unknown ipvlan mode: \"x\""),
