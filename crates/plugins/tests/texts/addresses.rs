@@ -1,5 +1,7 @@
 //! Texts of the IPAM plugins.
 
+use std::os::unix::fs::MetadataExt;
+
 use serde_json::{json, Value};
 
 use crate::test_pod::with_pod;
@@ -111,6 +113,9 @@ fn of_host_local_for_a_full_pool() {
         let other = Request { container: "other".into(), ..holder.clone() };
         let requesting = Request { args: "IP=10.1.0.2".into(), ..other.clone() };
         let found = [&holder, &other, &requesting].map(|request| text(&request.send("host-local", &config)));
+        // The index of the pool, by the folder's device and inode.
+        let pool = std::fs::metadata(folder.join("net")).unwrap();
+        let _ = std::fs::remove_dir_all(format!("/run/podwire/host-local/{}-{}", pool.dev(), pool.ino()));
         let _ = std::fs::remove_dir_all(&folder);
         assert_eq!(
             found,
