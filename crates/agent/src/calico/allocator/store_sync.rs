@@ -153,7 +153,7 @@ impl StoreSync {
                 return true;
             }
             // The next round reports a failure.
-            if !self.store.as_ref().is_some_and(|store| self.ownership.hold(&**store).is_ok()) {
+            if self.store.as_ref().is_none_or(|store| self.ownership.hold(&**store).is_err()) {
                 return false;
             }
         }
