@@ -50,8 +50,8 @@ fn health_is_served_and_probed_on_loopback_only() {
 /// Otherwise its metric of used addresses is always 0.
 #[test]
 fn the_flannel_agent_sees_the_addresses_that_it_counts() {
-    let agents = pods().into_iter().filter(|(title, _)| title.contains("flannel.yaml: \"DaemonSet"));
-    let (title, pod) = agents.last().expect("the agent of flannel mode");
+    let mut agents = pods().into_iter().filter(|(title, _)| title.contains("flannel.yaml: \"DaemonSet"));
+    let (title, pod) = agents.next_back().expect("the agent of flannel mode");
     let dir = "/var/lib/cni/networks";
     let volumes = array(&pod["volumes"]);
     let volume = volumes.iter().find(|volume| volume["hostPath"]["path"] == dir).expect("a volume");
