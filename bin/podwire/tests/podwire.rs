@@ -116,7 +116,7 @@ fn a_container_is_attached_listed_checked_and_detached() {
     let node = Node::new();
     let added = node.run(&format!("cni add pods {NETNS} --publish 8080:80"));
     let text = "attached /proc/self/ns/net to pods as eth0\n  address  10.1.0.5/16  gateway 10.1.0.1\n  \
-                route    0.0.0.0/0\n  on host  nosuchveth\n  in pod   eth0\n";
+                route    0.0.0.0/0\n  on host  nosuchveth\n  in pod   eth0\n  ports    8080:80\n";
     assert_eq!((added.stdout.as_str(), added.stderr.as_str(), added.code), (text, "", 0));
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     assert_eq!(node.stdin("ADD")["runtimeConfig"]["portMappings"], ports);
@@ -355,5 +355,5 @@ fn version_and_plugins_are_printed() {
     let node = Node::new();
     assert!(node.run("version").stdout.starts_with("podwire 0."));
     let plugins: Value = serde_json::from_str(&node.run("plugins --json").stdout).unwrap();
-    assert!(plugins.as_array().unwrap().iter().any(|plugin| plugin["type"] == "bridge"));
+    assert!(plugins["plugins"].as_array().unwrap().iter().any(|plugin| plugin["type"] == "bridge"));
 }

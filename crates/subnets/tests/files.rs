@@ -67,7 +67,7 @@ async fn a_subnet_is_assigned_once_kept_over_a_restart_and_released() {
     let c = source.acquire(&registration("c")).await.unwrap();
     let error = source.acquire(&registration("d")).await.unwrap_err().to_string();
     assert!(
-        error.starts_with("out of subnets: all of 10.8.0.4 to 10.8.0.12 of /30 are in use (3 leases)"),
+        error.starts_with("out of subnets: all of 10.8.0.4 to 10.8.0.12 of /30 are in use (3 leases, "),
         "{error}"
     );
     source.release(&b).await.unwrap();

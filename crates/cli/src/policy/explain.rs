@@ -40,7 +40,7 @@ pub(crate) struct Explain {
     to: String,
     /// Destination port.
     port: String,
-    /// File or directory with pods, namespaces, nodes, policies (YAML, JSON); repeatable [default: ask the agent].
+    /// File or directory with pods, nodes and policies; repeatable [default: ask the agent].
     #[arg(short, long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
     /// Socket of the policy agent to ask.

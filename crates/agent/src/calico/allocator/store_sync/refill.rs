@@ -31,6 +31,7 @@ impl StoreSync {
                     let assigned = addresses.len();
                     self.state.add_warm(addresses);
                     self.remember(session, &wanted);
+                    self.note_exhausted(session, &wanted, shortage.as_ref());
                     for (number, waiter) in waiters.iter().enumerate() {
                         let missing = shortage.as_ref().filter(|_| number >= assigned);
                         waiter.send(missing.map_or(Ok(()), |why| Err(why.clone().into())));
@@ -56,6 +57,16 @@ impl StoreSync {
             if let Ok(networks) = session.rules.networks_for(&request) {
                 self.requested.insert(cidrs(&networks), choice.clone());
             }
+        }
+    }
+
+    /// Records that a pod got no address of these pools, so that the agent is not ready while its warm pool is empty.
+    fn note_exhausted(&mut self, session: &Session<'_>, wanted: &Wanted, shortage: Option<&IpamError>) {
+        let (Wanted::Any(choice), Some(shortage)) = (wanted, shortage) else { return };
+        let request = choice.request(&self.settings.node, &session.labels);
+        if let Ok(networks) = session.rules.networks_for(&request) {
+            let until = Instant::now() + AUDIT_INTERVAL;
+            self.exhausted.insert(cidrs(&networks), Exhausted { until, shortage: Some(shortage.clone()) });
         }
     }
 
