@@ -148,7 +148,7 @@ fn invalid_devices_fail_and_leave_nothing() {
         (json!({"owner": -1}), 7, "owner"),
         (json!({"bridge": "br7"}), 7, "bridge: the pod has no bridge \"br7\""),
         (json!({"bridge": "plain"}), 7, "bridge: \"plain\" in the pod is not a bridge but veth"),
-        (json!({"ipam": {"type": "static", "addresses": [{"address": "10.5.0.8"}]}}), 7, "ipam"),
+        (json!({"ipam": {"type": "static", "addresses": [{"address": "10.5.0.8"}]}}), 7, "in CIDR notation"),
         (
             json!({"ipam": {"type": "static", "addresses": [{"address": "10.5.0.8/24"}],
                  "routes": [{"dst": "198.51.100.0/24", "gw": "203.0.113.9"}]}}),
