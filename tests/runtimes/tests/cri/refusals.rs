@@ -68,7 +68,7 @@ const REFUSALS: &[Refusal] = &[
             containerd
                 .set_network(&network().replace("\"snat\": true", "\"snat\": true, \"markMasqBit\": 99"))
         },
-        says: &["plugin type=\"portmap\" failed (add)", "markMasqBit"],
+        says: &["plugin type=\"portmap\" failed (add)", "MasqMarkBit must be between 0 and 31"],
     },
 ];
 

@@ -48,7 +48,7 @@ fn leftovers_of_a_container_that_ended_without_del_are_removed() {
         docker.sh(&format!("for try in $(seq 600); do {exists} || exit 0; sleep 0.05; done; exit 1"));
         docker.sh(&format!("rm -f /run/netns/{}", gone.pod.name));
         let printed = docker.must(&["podwire", "cni", "gc", "pods"]);
-        assert!(printed.starts_with(&format!("removed {} eth0 10.87.", gone.id)), "{printed}");
+        assert!(printed.starts_with(&format!("removed {} eth0 10.87.", &gone.id[..12])), "{printed}");
         docker.call(&["docker", "rm", "gone"]);
         docker.assert_nothing_left(&before);
     }
@@ -88,7 +88,10 @@ fn kill_attaching(docker: &Docker, gate: Gate, then: Then) {
     let netns = docker.container("partial").pod.netns;
     let id = docker.must(&["docker", "inspect", "--format", "{{.Id}}", "partial"]);
     let program = podwire();
-    let words = [&*program, "cni", "add", "pods", &netns, "--container", &id, "--publish", "8081:80"];
+    // The gates are there, and not beside the program.
+    let plugins = "--plugin-dir=/opt/cni/bin";
+    let words =
+        [&*program, "cni", "add", "pods", &netns, "--container", &id, "--publish", "8081:80", plugins];
     let running = docker.daemon(&words);
     gate.pass(docker, then, || running.kill(docker));
     gate.take_away(docker);

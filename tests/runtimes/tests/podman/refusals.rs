@@ -52,7 +52,7 @@ const REFUSALS: &[Refusal] = &[
     refusal(
         "sed -i 's|\"type\": \"portmap\"|\"type\": \"portmap\", \"markMasqBit\": 99|' $FILE",
         POD,
-        &["plugin type=\"portmap\" failed (add)", "markMasqBit"],
+        &["plugin type=\"portmap\" failed (add)", "MasqMarkBit must be between 0 and 31"],
         "",
     ),
     // The port of another container: that container's conmon listens on it, so that no other program takes it.
