@@ -125,7 +125,7 @@ fn a_container_is_attached_listed_checked_and_detached() {
     assert_eq!(list["networks"][0]["plugins"], json!(["link"]));
     let attachment = &list["attachments"][0];
     assert_eq!(
-        (&attachment["addresses"], &attachment["namespaceExists"]),
+        (&attachment["addresses"], &attachment["netnsExists"]),
         (&json!(["10.1.0.5/16"]), &json!(true))
     );
     assert_eq!(
