@@ -19,7 +19,7 @@ pub(crate) fn of_attachment(capabilities: &Map<String, Value>, list: &NetworkLis
     published(mappings.map(Vec::as_slice).unwrap_or_default())
 }
 
-/// The entries of `portMappings` that publish a port, with the same keys whoever wrote them.
+/// The entries of `portMappings` that publish a port. The keys are the same whichever runtime wrote them.
 pub(crate) fn published(mappings: &[Value]) -> Vec<Value> {
     let port = |mapping: &Value| {
         let number = |key| get(mapping, key).and_then(Value::as_u64).filter(|number| *number > 0);

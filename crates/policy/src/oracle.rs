@@ -53,7 +53,7 @@ pub struct Decision {
 /// What was considered before the decision.
 struct Trace {
     passed: Vec<Origin>,
-    /// `None` if nobody asks.
+    /// `None` if the caller does not need them.
     skipped: Option<Vec<Skipped>>,
 }
 

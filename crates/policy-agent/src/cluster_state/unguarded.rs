@@ -30,8 +30,8 @@ impl ClusterState {
     }
 
     /// The pods of this node whose interfaces are not known: another plugin attached them, or the record of their ADD is
-    /// lost. Policies apply to what the node forwards from and to their addresses. Nobody checks the addresses that they
-    /// send from, and on a bridge, nobody checks what they send each other.
+    /// lost. Policies apply to what the node forwards from and to their addresses. The source addresses that they
+    /// send from are not checked, and neither are packets between them on one bridge.
     pub fn unguarded(&mut self, node: &LocalNode, pod_networks: &[IpNet]) -> BTreeSet<String> {
         self.detached.retain(|name| self.pods.get(name).is_some());
         let guarded: BTreeSet<String> = self
