@@ -1,8 +1,8 @@
 //! What all clients of etcd share: lists in pages, and messages of bounded size.
 //!
-//! Whoever can write to etcd decides how large its values are, up to 1.5 MB each. A list in one response would exceed
-//! any limit of a message, or need the memory for all of it. So a list has pages, all of one revision, and a page that
-//! is too large is requested again with fewer keys.
+//! A client that can write to etcd decides how large its values are, up to 1.5 MB each. A list in one response would
+//! exceed any limit of a message, or need the memory for all of it. So a list has pages, all of one revision, and a
+//! page that is too large is requested again with fewer keys.
 
 #![forbid(unsafe_code)]
 

@@ -44,8 +44,8 @@ fn networks(conf: &NetConf) -> Vec<IpNet> {
     v4.into_iter().chain(v6).collect()
 }
 
-/// The nodes whose pod CIDRs are in the network, and the skipped ones with the others. Whoever can write to the source
-/// could redirect any address of this machine otherwise.
+/// The nodes whose pod CIDRs are in the network, and the skipped ones with the others. A client that can write to the
+/// source could redirect any address of this machine otherwise.
 pub(crate) fn within_network(
     conf: &NetConf,
     nodes: &Arc<Vec<Node>>,

@@ -107,7 +107,7 @@ fn a_lease_released_without_an_agent_is_forgotten() {
 fn a_pod_without_its_veth_pair_is_released() {
     let cluster = Cluster::new("veths", pool());
     let agent = cluster.agent("node1");
-    for (container, interface) in [("living", "lo"), ("gone", "nosuch0")] {
+    for (container, interface) in [("attached", "lo"), ("gone", "nosuch0")] {
         agent.assign(&owner(container), &v4(), TIMEOUT).unwrap();
         let endpoint = Endpoint {
             owner: owner(container),
@@ -119,7 +119,7 @@ fn a_pod_without_its_veth_pair_is_released() {
     }
     eventually("everything is synced", || agent.status().unsynced == 0 && cluster.held().len() == 2);
     blink(&cluster, &agent);
-    eventually("one is released", || cluster.held().iter().all(|(handle, _)| handle == "net.living"));
+    eventually("one is released", || cluster.held().iter().all(|(handle, _)| handle == "net.attached"));
     assert_eq!((agent.status().leases, cluster.held().len()), (1, 1));
     cluster.assert_sound();
 }

@@ -88,7 +88,7 @@ impl Site {
         words: &str,
         end: fn(&mut EtcdServer, &TcpProxy),
     ) {
-        let mut living = BTreeSet::from([("net.stays".to_owned(), self.assign("stays", TIMEOUT).unwrap())]);
+        let mut assigned = BTreeSet::from([("net.stays".to_owned(), self.assign("stays", TIMEOUT).unwrap())]);
         self.assign("goes", TIMEOUT).unwrap();
         eventually("the store is synced and the warm pool filled", || {
             self.held().len() == 2 && self.is_settled() && self.agent.status().warm_pool > WARM / 2
@@ -98,18 +98,18 @@ impl Site {
         let pods = (0..).map(|number| format!("c{number}"));
         let warm =
             pods.map_while(|pod| self.assign(&pod, Duration::ZERO).ok().map(|ip| (format!("net.{pod}"), ip)));
-        living.extend(warm);
-        assert!(living.len() > WARM / 2 + 1, "warm addresses are assigned: {living:?}");
+        assigned.extend(warm);
+        assert!(assigned.len() > WARM / 2 + 1, "warm addresses are assigned: {assigned:?}");
         eventually("the error has the reason", || {
             let error = self.assign("late", Duration::from_millis(500)).expect_err("the warm pool is empty");
             assert_eq!(error.code(), 11, "{error}");
             error.to_string().contains(words)
         });
         self.agent.release(&owner("c0"), None).expect("DEL always succeeds");
-        living.retain(|(handle, _)| handle != "net.c0");
+        assigned.retain(|(handle, _)| handle != "net.c0");
         end(&mut self.server, &self.proxy);
-        living.insert(("net.late".into(), self.assign("late", TIMEOUT).expect("etcd works again")));
-        eventually("etcd and the leases agree", || self.is_settled() && self.held() == living);
+        assigned.insert(("net.late".into(), self.assign("late", TIMEOUT).expect("etcd works again")));
+        eventually("etcd and the leases agree", || self.is_settled() && self.held() == assigned);
         let (store, known) = (connect(&self.server), Rules::load(&connect(&self.server)).unwrap());
         eventually("blocks, handles and affinities agree", || {
             Allocator::new(&store, now).check(&known).unwrap().problems.is_empty()
