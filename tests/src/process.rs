@@ -2,11 +2,14 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longer than the slowest machine needs.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// How much of its log a failed test shows.
+const SHOWN_LINES: usize = 40;
 
 /// A running program. It ends with the test.
 #[derive(Debug)]
@@ -76,6 +79,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let lines = self.log.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+            eprintln!("the last lines of process {}:\n{}", self.child.id(), last.join("\n"));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

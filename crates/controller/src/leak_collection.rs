@@ -63,7 +63,7 @@ struct Run {
 
 /// What a run found and did.
 struct Outcome {
-    /// Addresses without a living holder, the released ones included.
+    /// Addresses of pods that are gone, the released ones included.
     suspects: usize,
     collected: CollectReport,
 }

@@ -97,7 +97,7 @@ impl Metrics {
         registry.register("watch_failures", "Failures of the node watch", self.watch_failures.clone());
         let text = "Time from the first observation of a node without a pod CIDR until it has one";
         registry.register_with_unit("assignment", text, Unit::Seconds, self.assignment.clone());
-        let text = "Addresses without a living holder that are not released yet";
+        let text = "Addresses of pods that are gone that are not released yet";
         registry.register("suspected_addresses", text, self.suspects.clone());
         registry.register("released_addresses", "Released leaked addresses", self.released.clone());
         registry.register("repaired_records", "Repaired handles and affinities", self.repaired.clone());

@@ -47,7 +47,7 @@ pub(crate) struct Status {
 /// The state of the leak collection.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct AddressStatus {
-    /// Addresses without a living holder whose grace period has not ended.
+    /// Addresses of pods that are gone whose grace period has not ended.
     pub suspects: usize,
     /// Addresses that this leader has released.
     pub released: u64,

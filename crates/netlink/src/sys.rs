@@ -33,8 +33,8 @@ pub use process::{
 };
 pub use signal::{open_signalfd, spawn_unblocked, wait_for_termination};
 pub use socket::{
-    bind_netlink, connect_unix, disable_fragmentation, icmp_socket, interface, netlink_socket, path_mtu,
-    receive, send, set_netlink_option, set_send_buffer,
+    bind_netlink, connect_unix, disable_fragmentation, icmp_socket, interface, interface_name,
+    netlink_socket, path_mtu, receive, send, set_netlink_option, set_send_buffer,
 };
 pub use system::{random, since_boot, user_id};
 pub use tap::{create_tap, TapFailure, TapSpec};

@@ -27,16 +27,18 @@ pub struct PolicyAgent {
     thread: Handle<Message>,
     status: StatusHandle,
     counters: Arc<Mutex<DropCounters>>,
+    lists_pods: bool,
 }
 
 impl PolicyAgent {
     /// Starts the thread in the network namespace of the caller.
     pub fn start(options: PolicyAgentOptions) -> Result<PolicyAgent> {
-        let status = StatusHandle::default();
+        let (status, lists_pods) = (StatusHandle::default(), options.lists_pods);
         let reconciler = PolicyReconciler::new(options, status.clone())?;
         let thread = podwire_reconcile::spawn("policy", RESYNC, reconciler);
         let thread = thread.map_err(FileError::at("start", "the policy thread"))?;
-        Ok(PolicyAgent { thread, status, counters: Arc::new(Mutex::new(DropCounters::open()?)) })
+        let counters = Arc::new(Mutex::new(DropCounters::open()?));
+        Ok(PolicyAgent { thread, status, counters, lists_pods })
     }
 
     /// Delivers an event of the source.
@@ -71,6 +73,11 @@ impl PolicyAgent {
         let (sender, response) = mpsc::channel();
         self.send(Message::Objects(after, sender))?;
         Ok(response)
+    }
+
+    /// Whether an attach request waits until the source lists the pod.
+    pub(crate) fn lists_pods(&self) -> bool {
+        self.lists_pods
     }
 
     /// The status after the last reconcile.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use podwire_netlink::{rt, Socket};
+use podwire_netlink::sys;
 use podwire_policy::Direction;
 use tracing::info;
 
@@ -19,7 +19,6 @@ const REPEAT_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct DropLog {
     samples: DropSamples,
-    links: Socket,
     /// The lines of the last [`REPEAT_AFTER`], with their times.
     recent: BTreeMap<LogLine, Instant>,
 }
@@ -37,13 +36,13 @@ struct LogLine {
 impl DropLog {
     /// For the network namespace of the calling thread.
     pub fn open() -> Result<DropLog> {
-        Ok(DropLog { samples: DropSamples::listen()?, links: Socket::route()?, recent: BTreeMap::new() })
+        Ok(DropLog { samples: DropSamples::listen()?, recent: BTreeMap::new() })
     }
 
     /// Logs the samples that have arrived.
     pub fn log_samples(&mut self, cluster: &ClusterState, tables: &Nftables) -> Result<()> {
         for sample in self.samples.read()? {
-            let line = self.line(&sample, cluster, tables);
+            let line = DropLog::line(&sample, cluster, tables);
             self.recent.retain(|_, at| at.elapsed() < REPEAT_AFTER);
             if self.recent.contains_key(&line) {
                 continue;
@@ -55,14 +54,14 @@ impl DropLog {
         Ok(())
     }
 
-    fn line(&mut self, sample: &DropSample, cluster: &ClusterState, tables: &Nftables) -> LogLine {
+    fn line(sample: &DropSample, cluster: &ClusterState, tables: &Nftables) -> LogLine {
         let name = |ip: Option<IpAddr>| match ip {
             Some(ip) => cluster.pod_with_address(ip).unwrap_or_else(|| ip.to_string()),
             None => "unknown".into(),
         };
         let from = match sample.reason {
             Some(_) => name(sample.source),
-            None => self.spoofing_pod(sample, cluster),
+            None => DropLog::spoofing_pod(sample, cluster),
         };
         LogLine {
             from,
@@ -75,9 +74,10 @@ impl DropLog {
     }
 
     /// The pod that used another source address, known by the device of the packet, and that address.
-    fn spoofing_pod(&mut self, sample: &DropSample, cluster: &ClusterState) -> String {
-        let link = sample.device.and_then(|index| rt::link::by_index(&mut self.links, index).ok());
-        let pod = link.and_then(|link| cluster.pod_on_device(&link.name));
+    fn spoofing_pod(sample: &DropSample, cluster: &ClusterState) -> String {
+        // The plugins wait for this thread, so it must not wait for the RTNL lock as a netlink request would.
+        let device = sample.device.and_then(|index| sys::interface_name(index).ok());
+        let pod = device.and_then(|name| cluster.pod_on_device(&name));
         let source = sample.source.map_or_else(|| "unknown".into(), |ip| ip.to_string());
         match pod {
             Some(pod) => format!("{pod} as {source}"),

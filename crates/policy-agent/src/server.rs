@@ -34,20 +34,23 @@ fn handle(request: Request, agent: &PolicyAgent) -> Response {
                 Err(error) => return not_enforced(error),
             };
             let timeout = Duration::from_millis(timeout_ms);
-            response.recv_timeout(timeout).unwrap_or_else(|_| not_enforced(reason(&pod, agent)))
+            response.recv_timeout(timeout).unwrap_or_else(|_| not_enforced(reason(&pod, agent, timeout)))
         }
     }
 }
 
 /// Why the policies of the pod were not enforced in time.
-fn reason(pod: &str, agent: &PolicyAgent) -> String {
+fn reason(pod: &str, agent: &PolicyAgent, timeout: Duration) -> String {
     let status = agent.status();
     if let Some(problem) = status.problem {
         problem
-    } else if status.enforced {
+    } else if !status.enforced {
+        "the policy source has not listed all objects yet".into()
+    } else if agent.lists_pods() {
         format!("the policy source does not list pod {pod} yet")
     } else {
-        "the policy source has not listed all objects yet".into()
+        let seconds = timeout.as_secs_f32();
+        format!("the agent is still busy with earlier changes after {seconds} s")
     }
 }
 

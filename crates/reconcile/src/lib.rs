@@ -34,6 +34,9 @@ use waker::Wakeups;
 /// The pause between a failed reconcile and the next attempt, unless an event comes first.
 pub const RETRY: Duration = Duration::from_secs(1);
 
+/// A reconcile that takes longer is logged: requests wait for it.
+const SLOW: Duration = Duration::from_secs(5);
+
 /// A resync without a cause takes at most this part of one core: 1/1000.
 const RESYNC_SHARE: u32 = 1000;
 /// The longest interval between two resyncs, however long one takes.
@@ -104,12 +107,13 @@ impl<M> Handle<M> {
 pub fn spawn<R: Reconciler>(name: &str, resync: Duration, reconciler: R) -> io::Result<Handle<R::Message>> {
     let (sender, messages) = mpsc::channel();
     let (waker, wakeups) = waker::pair()?;
-    let mut run = Loop { reconciler, messages, wakeups, resync };
+    let mut run = Loop { name: name.into(), reconciler, messages, wakeups, resync };
     std::thread::Builder::new().name(name.into()).spawn(move || run.run())?;
     Ok(Handle { messages: sender, waker })
 }
 
 struct Loop<R: Reconciler> {
+    name: String,
     reconciler: R,
     messages: Receiver<R::Message>,
     wakeups: Wakeups,
@@ -123,6 +127,9 @@ impl<R: Reconciler> Loop<R> {
             let start = Instant::now();
             let outcome = self.reconciler.reconcile();
             let took = start.elapsed();
+            if took > SLOW {
+                warn!(thread = self.name, ?took, "reconcile was slow");
+            }
             let pause = if outcome.is_ok() { resync_after(took, self.resync) } else { RETRY };
             self.reconciler.report(outcome, took);
             self.wait(pause);

@@ -99,6 +99,18 @@ pub fn interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<(u32, [u8; 6]
     Ok((u32::try_from(index).unwrap_or_default(), bytes))
 }
 
+/// The name of an interface in the namespace of the calling thread. Unlike a netlink request, it does not wait for the
+/// RTNL lock.
+pub fn interface_name(index: u32) -> io::Result<String> {
+    let mut name = [0 as libc::c_char; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the size that if_indextoname(3) requires, and is borrowed mutably.
+    if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let bytes: Vec<u8> = name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
 /// Opens a raw ICMP or ICMPv6 socket. `std::net::UdpSocket` can send and receive on it.
 pub fn icmp_socket(family: IpFamily) -> io::Result<OwnedFd> {
     let (domain, protocol) = match family {
