@@ -25,7 +25,7 @@ pub use adopt::AdoptOutcome;
 pub use collect::CollectReport;
 pub use release::Release;
 pub use sweep::SweepReport;
-pub use transfer::{Transfer, TransferOutcome};
+pub use transfer::{Refill, Transfer, TransferOutcome};
 
 use super::{key, Affinity, AffinityOwner, Block, Config, Error, Handle, Pool, Record};
 use crate::store::Store;

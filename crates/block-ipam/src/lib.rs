@@ -56,7 +56,7 @@ mod walk;
 pub use affinity::{Affinity, State};
 pub use affinity_owner::AffinityOwner;
 pub use allocator::{
-    AdoptOutcome, Allocator, CollectReport, Release, SweepReport, Transfer, TransferOutcome,
+    AdoptOutcome, Allocator, CollectReport, Refill, Release, SweepReport, Transfer, TransferOutcome,
 };
 pub use attribute::Attribute;
 pub use block::{Allocation, Block};

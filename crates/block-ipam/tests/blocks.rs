@@ -1,14 +1,15 @@
 //! Operations on pools and blocks, with a store in memory.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use podwire_block_ipam::selector::Labels;
 use podwire_block_ipam::store::{Memory, Store};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{
-    AdoptOutcome, AffinityOwner, Allocator, Config, Error, IpFamily, Pool, Problem, Release, Request, Rules,
-    Use,
+    AdoptOutcome, AffinityOwner, Allocator, Config, Error, Handle, IpFamily, Pool, Problem, Refill, Release,
+    Request, Rules, Transfer, Use,
 };
 
 /// A cluster with a clock that the test sets.
@@ -386,5 +387,61 @@ fn an_adopted_address_is_recorded_once_and_not_assigned_again() {
     let foreign =
         allocator.check_adopt(&cluster.rules(), &request("node2", "net.c"), "10.0.0.2".parse().unwrap());
     assert!(matches!(foreign, Err(Error::NotOwner { .. })), "{foreign:?}");
+    assert_eq!(cluster.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_transfer_refills_the_warm_pool_from_the_nodes_own_block_only() {
+    let cluster = Cluster::new(&[pool("pods", "10.244.0.0/29", 30)]);
+    let warm_pool = Handle::for_warm_pool("node1");
+    let requests = [request("node1", &warm_pool)];
+    let transfer = |address: &str, handle: &str| {
+        let transfer =
+            Transfer { address: net(address), handle: handle.into(), attributes: BTreeMap::default() };
+        let rules = cluster.rules();
+        let refill = Some(Refill { rules: &rules, requests: &requests });
+        let outcome = cluster.allocator().transfer(&warm_pool, &[transfer], refill).unwrap();
+        (outcome.refilled, outcome.lost.len())
+    };
+    let count = || {
+        let handles = cluster.allocator().handles().unwrap();
+        let find = |id: &str| handles.iter().find(|(one, _)| one == id).map(|(_, handle)| handle.clone());
+        find(&warm_pool).map_or(0, |handle| handle.blocks().map(|(_, count)| count).sum())
+    };
+    let own = cluster.one("node1", &warm_pool);
+    assert_eq!(own, "10.244.0.0/30");
+    assert_eq!(transfer(&own, "net.a"), (vec![net("10.244.0.1/30")], 0));
+    assert_eq!(transfer("10.244.0.1/30", "net.b"), (vec![net("10.244.0.2/30")], 0));
+    // The same again: the pod has it, and nothing is taken.
+    assert_eq!(transfer("10.244.0.1/30", "net.b"), (Vec::new(), 0));
+    // The block is full, so the warm pool's count shrinks.
+    assert_eq!(transfer("10.244.0.2/30", "net.c"), (vec![net("10.244.0.3/30")], 0));
+    assert_eq!(count(), 1);
+    assert_eq!(transfer("10.244.0.3/30", "net.d"), (Vec::new(), 0));
+    assert_eq!(count(), 0);
+    // A borrowed address comes from another node's block.
+    cluster.one("node2", "net.e");
+    let borrowed = request("node1", &warm_pool);
+    let borrowed = cluster.assign(&borrowed).unwrap().remove(0);
+    assert_eq!(borrowed, "10.244.0.5/30");
+    assert_eq!(transfer(&borrowed, "net.f"), (Vec::new(), 0));
+    assert_eq!(cluster.problems(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lost_transfer_leaves_no_handle() {
+    let cluster = Cluster::new(&[pool("pods", "10.244.0.0/29", 30)]);
+    let warm_pool = Handle::for_warm_pool("node1");
+    let (warm, other) = (cluster.one("node1", &warm_pool), cluster.one("node1", "net.other"));
+    let transfers = [(&warm, "net.a"), (&other, "net.lost")].map(|(address, handle)| Transfer {
+        address: net(address),
+        handle: handle.into(),
+        attributes: BTreeMap::default(),
+    });
+    let outcome = cluster.allocator().transfer(&warm_pool, &transfers, None).unwrap();
+    assert_eq!(outcome.lost, transfers[1..]);
+    let handles: Vec<String> =
+        cluster.allocator().handles().unwrap().into_iter().map(|(handle, _)| handle).collect();
+    assert_eq!(handles, ["net.a", "net.other"]);
     assert_eq!(cluster.problems(), Vec::<String>::new());
 }

@@ -96,7 +96,7 @@ impl Kind {
         format!("/apis/{group}/{}", self.plural(group))
     }
 
-    /// Whether an object is marked before it is deleted. When Calico introduced this, the API could not compare and
+    /// Whether Calico marks an object before it deletes it. When Calico introduced this, the API could not compare and
     /// delete in one step.
     pub(crate) fn is_marked_when_deleted(self) -> bool {
         matches!(self, Kind::Block | Kind::Affinity | Kind::Handle | Kind::NodeOwner)

@@ -7,8 +7,8 @@
 //!
 //! - **Every write replaces a whole object** (verb `update`, the only one that Calico's role allows), with the version
 //!   that was read. Labels and annotations of other clients are kept, so objects are cached from the read to the write.
-//! - **A deletion first sets a mark** (`spec.deleted`), and then removes the object. The mark counts as the deletion. A
-//!   client that finds a marked object treats it as deleted and removes it.
+//! - **A deletion compares the version** in the same request. Calico marks an object first (`spec.deleted`) and then
+//!   removes it. A marked object counts as deleted, and is removed by whoever finds it.
 //! - **No write is sent twice**: if the response is lost, the write may have been done, and the error says so.
 //!
 //! The trait is synchronous and the client is not: a store has its own small runtime, which runs on the caller's thread
@@ -364,15 +364,7 @@ impl Store for KubernetesStore {
             return endpoint.delete(revision);
         }
         let operation = self.operation("delete", key)?;
-        let mut object = self.find_revision(&operation, revision)?;
-        if operation.kind.is_marked_when_deleted() {
-            remove_managed_fields(&mut object);
-            record::mark(operation.kind, self.group, &mut object);
-            let marked = self.put(&operation, &object)?;
-            // The mark is the deletion. If the removal fails, the next client that finds the object removes it.
-            let _ = self.server.delete(&operation.path, &marked);
-            return Ok(());
-        }
+        let object = self.find_revision(&operation, revision)?;
         match self.server.delete(&operation.path, &object) {
             Ok(()) => Ok(()),
             Err(Refusal::Missing(_)) => Err(StoreError::Missing { key: key.into() }),

@@ -47,11 +47,6 @@ pub(crate) fn is_marked(object: &Value) -> bool {
     }
 }
 
-/// Marks an object as deleted.
-pub(crate) fn mark(kind: Kind, group: ApiGroup, object: &mut Value) {
-    object["spec"]["deleted"] = deleted(kind, group, true);
-}
-
 fn deleted(kind: Kind, group: ApiGroup, is_deleted: bool) -> Value {
     match (kind, group) {
         (Kind::Affinity, ApiGroup::V1) => Value::String(is_deleted.to_string()),

@@ -221,7 +221,7 @@ impl Progress<'_> {
     }
 }
 
-fn net(ip: IpAddr, block: IpNet) -> IpNet {
+pub(super) fn net(ip: IpAddr, block: IpNet) -> IpNet {
     // The block's prefix length fits its family, which is the family of `ip`.
     IpNet::new(ip, block.prefix_len()).unwrap_or_else(|_| ip.into())
 }

@@ -10,9 +10,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::assign::net;
 use super::release::named_blocks;
 use super::{key, Allocator, Block, Error, Handle, Record};
-use crate::Attribute;
+use crate::{Attribute, Request, Rules};
 
 /// The transfer of an address from the warm pool to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +26,22 @@ pub struct Transfer {
     pub attributes: BTreeMap<String, String>,
 }
 
-/// The transfers that failed. All others are recorded in the store.
+/// What fills the place of a transferred address in the warm pool.
+#[derive(Clone, Copy)]
+pub struct Refill<'a> {
+    /// Pools and settings.
+    pub rules: &'a Rules,
+    /// The requests of the warm pool: from which pools it is filled.
+    pub requests: &'a [Request],
+}
+
+/// The transfers that failed, and the addresses that filled the places of the others. The store has recorded all others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransferOutcome {
-    /// Addresses that another holder has: the warm pool had lost them before.
+    /// Addresses that the warm pool got in the same writes.
+    pub refilled: Vec<IpNet>,
+    /// Addresses that the warm pool had lost before: another holder has the address, it cools down, or its block does
+    /// not exist.
     pub lost: Vec<Transfer>,
     /// Transfers whose block or handle is malformed, with the error.
     pub failed: Vec<(Transfer, Error)>,
@@ -52,8 +65,15 @@ impl Allocator<'_> {
         Ok(all)
     }
 
-    /// Records transfers, with one write for each block. Malformed blocks and handles are skipped and reported.
-    pub fn transfer(&self, warm_pool: &str, transfers: &[Transfer]) -> Result<TransferOutcome, Error> {
+    /// Records transfers, with one write for each block and one for each handle. Malformed blocks and handles are skipped and reported. With a
+    /// refill, the warm pool gets as many free addresses of the node's own block in the same write: its count in the
+    /// handle stays right without a write.
+    pub fn transfer(
+        &self,
+        warm_pool: &str,
+        transfers: &[Transfer],
+        refill: Option<Refill<'_>>,
+    ) -> Result<TransferOutcome, Error> {
         let mut by_block: BTreeMap<IpNet, Vec<&Transfer>> = BTreeMap::new();
         for transfer in transfers {
             by_block.entry(transfer.address.trunc()).or_default().push(transfer);
@@ -61,11 +81,12 @@ impl Allocator<'_> {
         let mut all = TransferOutcome::default();
         for (cidr, mut transfers) in by_block {
             while !transfers.is_empty() {
-                match self
-                    .retry("transferring addresses", || self.try_to_transfer(warm_pool, cidr, &transfers))
-                {
-                    Ok(refused) => {
-                        all.lost.extend(refused);
+                match self.retry("transferring addresses", || {
+                    self.try_to_transfer(warm_pool, cidr, &transfers, refill)
+                }) {
+                    Ok(TransferOutcome { refilled, lost, .. }) => {
+                        all.refilled.extend(refilled);
+                        all.lost.extend(lost);
                         break;
                     }
                     Err(error @ Error::Malformed { .. }) => {
@@ -85,51 +106,73 @@ impl Allocator<'_> {
         warm_pool: &str,
         cidr: IpNet,
         transfers: &[&Transfer],
-    ) -> Result<Option<Vec<Transfer>>, Error> {
+        refill: Option<Refill<'_>>,
+    ) -> Result<Option<TransferOutcome>, Error> {
+        let mut outcome = TransferOutcome::default();
         let Some(mut block) = self.block(cidr)? else {
-            return Ok(Some(transfers.iter().map(|transfer| (*transfer).clone()).collect()));
+            outcome.lost.extend(transfers.iter().map(|transfer| (*transfer).clone()));
+            return Ok(Some(outcome));
         };
-        let mut refused = Vec::new();
-        let mut has_changed = false;
+        let warm_before = block.value.of_handle(warm_pool).len();
+        let mut handles = BTreeSet::new();
         for transfer in transfers {
             match block.value.transfer(transfer.address.addr(), warm_pool, &attribute(transfer)) {
-                TransferStep::Done => has_changed = true,
+                TransferStep::Done => drop(handles.insert(&transfer.handle)),
                 TransferStep::DoneBefore => {}
-                TransferStep::Refused => refused.push((*transfer).clone()),
+                TransferStep::Lost => outcome.lost.push((*transfer).clone()),
             }
         }
-        if has_changed {
-            self.write_transfers(warm_pool, &mut block, transfers)?;
+        if !handles.is_empty() {
+            let taken = warm_before - block.value.of_handle(warm_pool).len();
+            let ips = refill.map_or_else(Vec::new, |refill| self.refill(&mut block.value, refill, taken));
+            self.write_transfers(&handles, &mut block, warm_pool, warm_before)?;
+            outcome.refilled.extend(ips.into_iter().map(|ip| net(ip, cidr)));
         }
-        Ok(Some(refused))
+        Ok(Some(outcome))
     }
 
-    /// 1. Increases the counts of the new handles. 2. Writes the block. 3. Decreases the count of the warm pool. So
-    ///    every handle counts all of its addresses at every moment.
+    /// Assigns up to `count` free addresses of a block to the warm pool, if it is the node's own and one of the pools
+    /// that the warm pool is filled from has it.
+    fn refill(&self, block: &mut Block, refill: Refill<'_>, count: usize) -> Vec<IpAddr> {
+        let Refill { rules, requests } = refill;
+        let has_block = |request: &&Request| {
+            let pools = rules.qualified(request).unwrap_or_default();
+            pools.iter().any(|pool| pool.cidr().contains(&block.cidr()))
+                && block.owner().as_ref() == Some(&request.owner)
+        };
+        let Some(request) = requests.iter().find(has_block) else { return Vec::new() };
+        block.free_cooled_down(self.now(), rules.config.ip_cooldown_seconds);
+        block.assign(count, &request.attribute(), &rules.reservations)
+    }
+
+    /// 1. Increases the counts of the pods' handles. 2. Writes the block. 3. Decreases the count of the warm pool, if it
+    ///    has fewer addresses now. 4. Subtracts what step 1 added too much. So every handle counts at least its own
+    ///    addresses at every moment.
     fn write_transfers(
         &self,
-        warm_pool: &str,
+        handles: &BTreeSet<&String>,
         block: &mut Record<Block>,
-        transfers: &[&Transfer],
+        warm_pool: &str,
+        warm_before: usize,
     ) -> Result<(), Error> {
         let cidr = block.value.cidr();
         let mut counted = Vec::new();
-        for handle in transfers.iter().map(|transfer| &transfer.handle).collect::<BTreeSet<_>>() {
+        for handle in handles {
             let held = block.value.of_handle(handle).len();
             counted.push((handle, held, self.raise_count(handle, cidr, held)?));
         }
-        let before = self.handle(warm_pool)?;
+        let warm = block.value.of_handle(warm_pool).len();
+        let before = if warm < warm_before { self.handle(warm_pool)? } else { None };
         self.save_block(block)?;
-        self.decrease_count(warm_pool, before, cidr, block.value.of_handle(warm_pool).len())?;
+        self.decrease_count(warm_pool, before, cidr, warm)?;
         for (handle, held, record) in counted {
             self.decrease_count(handle, Some(record), cidr, held)?;
         }
         Ok(())
     }
 
-    /// Increases a count to `needed`, and by one if it is that high already from an earlier attempt: the handle must be
-    /// written with a change, to fail a concurrent decrease. Usually the pod is new: the first attempt creates the
-    /// handle without a read.
+    /// Increases a count to `needed`. If an earlier attempt has made it that high, one is added: only a changed handle
+    /// makes a concurrent decrease fail. Usually the pod is new, so the first attempt creates the handle without a read.
     fn raise_count(&self, id: &str, block: IpNet, needed: usize) -> Result<Record<Handle>, Error> {
         let mut new = Handle::default();
         new.add(block, needed);
@@ -172,13 +215,13 @@ enum TransferStep {
     Done,
     /// The pod had the address before.
     DoneBefore,
-    /// Another holder has it.
-    Refused,
+    /// Another holder has it, or it cools down.
+    Lost,
 }
 
 impl Block {
-    /// Transfers an address of the handle `from`. A free address, of a warm pool that was released by hand, is
-    /// assigned.
+    /// Transfers an address of the handle `from`. If an administrator has released the warm pool, its addresses are
+    /// free: such an address is assigned.
     fn transfer(&mut self, ip: IpAddr, from: &str, to: &Attribute) -> TransferStep {
         let holder = self.allocation(ip).map(|allocation| allocation.attribute.handle().map(str::to_owned));
         match holder {
@@ -188,7 +231,7 @@ impl Block {
                 self.reassign(ip, to);
                 TransferStep::Done
             }
-            _ => TransferStep::Refused,
+            _ => TransferStep::Lost,
         }
     }
 }

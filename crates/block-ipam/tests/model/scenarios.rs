@@ -1,6 +1,8 @@
 //! The scenarios.
 
-use podwire_block_ipam::{AffinityOwner, Allocator, Config, Error, Pool, Release, Request, Rules, Transfer};
+use podwire_block_ipam::{
+    AffinityOwner, Allocator, Config, Error, Pool, Refill, Release, Request, Rules, Transfer,
+};
 
 use crate::explorer::{Diary, Scenario, BEGINNING};
 use crate::stepwise::Counted;
@@ -287,15 +289,25 @@ fn fill_warm_pool(allocator: &Allocator<'_>, rules: &Rules, diary: &mut Diary) -
     add(allocator, rules, diary, "node1", WARM_POOL)
 }
 
-/// A pod gets the first address of the warm pool, and the agent transfers it.
-fn transfer(allocator: &Allocator<'_>, diary: &mut Diary, handle: &'static str) -> Result<(), Error> {
+/// A pod gets the first address of the warm pool, and the agent transfers it. With `rules`, the warm pool gets another one
+/// in its place.
+fn transfer(
+    allocator: &Allocator<'_>,
+    rules: Option<&Rules>,
+    diary: &mut Diary,
+    handle: &'static str,
+) -> Result<(), Error> {
     let address = "10.0.0.0/31".parse().unwrap();
     let transfer = Transfer { address, handle: handle.into(), attributes: Default::default() };
     // During the transfer, the store may name either handle.
     diary.holds.retain(|(_, holder)| *holder != WARM_POOL);
-    if allocator.transfer(WARM_POOL, &[transfer])?.lost.is_empty() {
+    let requests = [Request::new(AffinityOwner::host("node1"), WARM_POOL)];
+    let refill = rules.map(|rules| Refill { rules, requests: &requests });
+    let outcome = allocator.transfer(WARM_POOL, &[transfer], refill)?;
+    if outcome.lost.is_empty() {
         diary.holds.push((address.addr(), handle));
     }
+    diary.holds.extend(outcome.refilled.into_iter().map(|warm| (warm.addr(), WARM_POOL)));
     Ok(())
 }
 
@@ -310,7 +322,7 @@ fn a_transfer_while_another_node_borrows_and_the_pod_stops() {
             |allocator, rules, diary| {
                 fill_warm_pool(allocator, rules, diary)?;
                 if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
-                    transfer(allocator, diary, "net.a")?;
+                    transfer(allocator, None, diary, "net.a")?;
                     del(allocator, rules, diary, "net.a")?;
                 }
                 Ok(())
@@ -335,9 +347,54 @@ fn a_transfer_is_repeated() {
         before: |allocator, rules, _| fill_warm_pool(allocator, rules, &mut Diary::default()),
         nodes: vec![
             // The pod is gone when the late transfers arrive: it does not use the address.
-            |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
-            |allocator, _, _| transfer(allocator, &mut Diary::default(), "net.a"),
+            |allocator, _, _| transfer(allocator, None, &mut Diary::default(), "net.a"),
+            |allocator, _, _| transfer(allocator, None, &mut Diary::default(), "net.a"),
             |allocator, rules, diary| del(allocator, rules, diary, "net.a"),
+        ],
+        deaths: 1,
+        lost_answers: 1,
+        interruptions: 2,
+        handles: &["net.a", WARM_POOL],
+    });
+}
+
+#[test]
+fn a_transfer_refills_the_warm_pool_while_another_node_borrows() {
+    explore(Scenario {
+        name: "refill",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: nothing,
+        nodes: vec![
+            |allocator, rules, diary| {
+                fill_warm_pool(allocator, rules, diary)?;
+                if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
+                    transfer(allocator, Some(rules), diary, "net.a")?;
+                    del(allocator, rules, diary, "net.a")?;
+                }
+                Ok(())
+            },
+            |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
+        ],
+        deaths: 1,
+        lost_answers: 1,
+        interruptions: 2,
+        handles: &["net.a", "net.b", WARM_POOL],
+    });
+}
+
+/// An administrator releases the warm pool by its handle meanwhile: neither may leave an address that no handle counts.
+#[test]
+fn a_transfer_refills_a_warm_pool_that_is_released() {
+    explore(Scenario {
+        name: "refill of a released warm pool",
+        rules: rules("10.0.0.0/31", 31, borrowing()),
+        left_behind: &[],
+        before: |allocator, rules, _| fill_warm_pool(allocator, rules, &mut Diary::default()),
+        nodes: vec![
+            |allocator, rules, _| transfer(allocator, Some(rules), &mut Diary::default(), "net.a"),
+            |allocator, rules, _| transfer(allocator, Some(rules), &mut Diary::default(), "net.a"),
+            |allocator, rules, diary| del(allocator, rules, diary, WARM_POOL),
         ],
         deaths: 1,
         lost_answers: 1,

@@ -80,8 +80,7 @@ fn an_affinitys_mark_is_a_string_in_the_older_group() {
         assert!(!is_marked(&made));
         assert_eq!(back(Kind::Affinity, made.clone()), value);
         let mut marked = made;
-        super::mark(Kind::Affinity, group, &mut marked);
-        assert_eq!(marked["spec"]["deleted"].is_string(), group == ApiGroup::V1);
+        marked["spec"]["deleted"] = super::deleted(Kind::Affinity, group, true);
         assert!(is_marked(&marked));
         assert_eq!(back(Kind::Affinity, marked), r#"{"state":"pending","deleted":true}"#);
     }

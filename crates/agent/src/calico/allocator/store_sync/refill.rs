@@ -121,8 +121,8 @@ impl StoreSync {
     /// Fills the warm pool if half of it is used, and notes why a pod without a request would get no address.
     pub(super) fn refill(&mut self, session: &Session<'_>) -> Result<(), IpamError> {
         let mut shortages = Vec::new();
-        for family in IpFamily::ALL {
-            shortages.push(self.refill_from(session, &PoolChoice::default_for(family))?);
+        for choice in default_choices() {
+            shortages.push(self.refill_from(session, &choice)?);
         }
         for choice in self.requested.values().cloned().collect::<Vec<_>>() {
             self.refill_from(session, &choice)?;
@@ -134,6 +134,12 @@ impl StoreSync {
         }
         self.state.lock().problems.shortage = shortages.into_iter().flatten().next();
         Ok(())
+    }
+
+    /// The requests by which the warm pool is filled.
+    pub(super) fn warm_requests(&self, session: &Session<'_>) -> Vec<Request> {
+        let choices = default_choices().into_iter().chain(self.requested.values().cloned());
+        choices.map(|choice| choice.request(&self.settings.node, &session.labels)).collect()
     }
 
     /// Fills the warm pool from these pools. It does not borrow addresses of other nodes' blocks: only pods do. Returns
@@ -181,6 +187,11 @@ impl StoreSync {
             }
         }
     }
+}
+
+/// The pools that every pod may use, for each family.
+fn default_choices() -> [PoolChoice; 2] {
+    IpFamily::ALL.map(PoolChoice::default_for)
 }
 
 fn cidrs(networks: &[(IpNet, u64)]) -> Vec<IpNet> {

@@ -20,7 +20,7 @@ impl StoreSync {
         let Session { allocator, rules, .. } = session;
         let pending = self.state.pending_releases();
         let transfers: Vec<Transfer> = pending.iter().flat_map(|one| self.transfers(&one.lease)).collect();
-        let TransferOutcome { lost, failed } = allocator.transfer(&self.warm_handle, &transfers)?;
+        let TransferOutcome { lost, failed, .. } = allocator.transfer(&self.warm_handle, &transfers, None)?;
         self.report(failed.iter().map(|(_, error)| error));
         let has_failed = |address: &IpNet| failed.iter().any(|(transfer, _)| transfer.address == *address);
         let is_held = |transfer: &&Transfer| !lost.contains(transfer) && !has_failed(&transfer.address);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use podwire_agent_ipc::addresses::Lease;
-use podwire_block_ipam::{AffinityOwner, Error as IpamError, Transfer, TransferOutcome};
+use podwire_block_ipam::{AffinityOwner, Error as IpamError, Refill, Transfer, TransferOutcome};
 use tracing::error;
 
 use super::{Session, StoreSync};
@@ -19,10 +19,13 @@ impl StoreSync {
         are_all: bool,
     ) -> Result<(), IpamError> {
         let transfers: Vec<Transfer> = leases.iter().flat_map(|lease| self.transfers(lease)).collect();
-        let TransferOutcome { mut lost, mut failed } =
-            session.allocator.transfer(&self.warm_handle, &transfers)?;
+        let requests = self.warm_requests(session);
+        let refill = Some(Refill { rules: &session.rules, requests: &requests });
+        let TransferOutcome { refilled, mut lost, mut failed } =
+            session.allocator.transfer(&self.warm_handle, &transfers, refill)?;
+        self.state.add_warm(refilled);
         if self.reclaim(session, &lost)? {
-            let again = session.allocator.transfer(&self.warm_handle, &lost)?;
+            let again = session.allocator.transfer(&self.warm_handle, &lost, None)?;
             lost = again.lost;
             failed.extend(again.failed);
         }
