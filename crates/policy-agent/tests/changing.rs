@@ -7,9 +7,11 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use podwire_policy::compile;
+use podwire_policy_agent::dataplane::{NodeInput, PodPort};
 use serde_json::json;
 use testbed::Outcome::Timeout;
-use testbed::{apply, network_policy, on_node, pod, Endpoint};
+use testbed::{apply, network_policy, on_node, pod, snapshot, Endpoint};
 
 /// A stream of datagrams from one endpoint to another.
 struct Flow {
@@ -103,5 +105,33 @@ fn no_packet_passes_that_is_denied_before_and_after_a_change() {
             flood.join().unwrap()
         });
         assert_eq!(denied_flow.arrived(), 0, "of {sent} denied datagrams, in {CHANGES} changes");
+    });
+}
+
+/// The map of granted prefixes refers to the pod's chain. Both become superfluous at once.
+#[test]
+fn the_last_pod_with_granted_prefixes_and_its_policy_are_removed_in_one_change() {
+    on_node(|nft| {
+        let a = Endpoint::routed(10);
+        let port = PodPort {
+            device: "veth10".into(),
+            pod: "x/a".into(),
+            bridged: false,
+            addresses: vec![a.ip4.parse().unwrap(), a.ip6.parse().unwrap()],
+            prefixes: vec!["192.168.7.0/24".parse().unwrap(), "fd00:7::/64".parse().unwrap()],
+            mac: None,
+            first_mac: None,
+            is_trunk: false,
+            uses_dhcp: false,
+        };
+        let isolated = network_policy("a", json!({ "podSelector": { "matchLabels": { "app": "a" } } }));
+        let objects = [pod("a", json!({"app": "a"}), &a), isolated];
+        let program = compile(&snapshot(&objects), Some("node")).program;
+        nft.apply(&program, &NodeInput { ports: vec![port], ..NodeInput::default() }).expect("applied");
+        let listed = || testbed::run("nft list table inet podwire_policy");
+        assert!(listed().contains("granted_ingress_4"), "{}", listed());
+        apply(nft, &[]);
+        assert!(!listed().contains("granted_"), "{}", listed());
+        assert!(apply(nft, &[]).is_empty());
     });
 }

@@ -1,11 +1,12 @@
-//! The transactions that lead from the found content to the desired content. There are two: `prepare` creates what is
-//! new, `switch` makes rules and maps lead to it and deletes what is no longer used.
+//! The transactions that turn the found content into the desired content. There are two: `prepare` creates what is new,
+//! `switch` makes rules and maps refer to it and deletes what is no longer used. If `switch` fails, what `prepare` has
+//! created stays until the next attempt; nothing refers to it.
 //!
-//! A single transaction would let packets through. The kernel walks the rules of the generation in which a packet
-//! arrived, but a lookup in a set returns elements of the generation at the time of the lookup. So a packet that
-//! arrives before a commit can be led by a map to a chain that this commit created. That chain has no rules in the
-//! packet's generation, and at the end of a chain without a verdict the packet is accepted. A chain that exists one
-//! generation before anything leads to it has its rules in both.
+//! A single transaction would let packets through. The kernel evaluates the rules of the generation in which a packet
+//! arrived, but a lookup in a set returns elements of the generation at the time of the lookup. So a map can send a
+//! packet that arrived before a commit to a chain that this commit created. That chain has no rules in the packet's
+//! generation, and at the end of a chain without a verdict the packet is accepted. A chain that exists one generation
+//! before anything refers to it has its rules in both.
 
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ use crate::dataplane::change::Change;
 /// The two transactions. `prepare` must be committed one generation before `switch`.
 #[derive(Default)]
 pub(super) struct Steps {
-    /// Creates objects that nothing leads to yet.
+    /// Creates objects that nothing refers to yet.
     prepare: Transaction,
-    /// Makes base chains, rules and map elements lead to them, and deletes what nothing leads to any more.
+    /// Makes base chains, rules and map elements refer to them, and deletes what nothing refers to any more.
     switch: Transaction,
 }
 
@@ -52,21 +53,22 @@ impl Steps {
         }
         let unused: Vec<&String> =
             found.chains.iter().filter(|name| !desired.chains.contains_key(*name)).collect();
+        // Sets go before chains, because their elements may refer to a chain, and after the rules that refer to them.
         unused.iter().for_each(|name| switch.flush_chain(table, name));
-        unused.iter().for_each(|name| switch.delete_chain(table, name));
-        change.chains += unused.len();
         for name in found.sets.keys().filter(|name| !desired.sets.contains_key(*name)) {
             switch.delete_set(table, name);
             change.sets += 1;
         }
+        unused.iter().for_each(|name| switch.delete_chain(table, name));
+        change.chains += unused.len();
     }
 
     pub fn is_empty(&self) -> bool {
         self.prepare.is_empty() && self.switch.is_empty()
     }
 
-    /// Commits both, unless another program changes rules after `generation`. Returns the generation after the last
-    /// commit.
+    /// Commits one after the other. Fails if another program changes rules after `generation`. Returns the generation
+    /// after the last commit.
     pub fn commit(self, mut generation: u32, socket: &mut Socket) -> podwire_netlink::Result<u32> {
         for step in [self.prepare, self.switch] {
             if !step.is_empty() {
