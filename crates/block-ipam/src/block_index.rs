@@ -142,7 +142,7 @@ impl BlockIndex {
         all
     }
 
-    /// Whether a block allocates the address to this tunnel handle.
+    /// Whether any block allocates the address to this tunnel handle.
     pub fn is_tunnel_address(&self, handle: &str, ip: IpAddr) -> bool {
         let entry = (handle.to_owned(), ip);
         self.blocks.values().any(|block| block.tunnel_addresses.contains(&entry))

@@ -10,10 +10,10 @@ use crate::failure::Failure;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mode {
-    /// Set up routes to the pod CIDRs of other nodes, in the place of flanneld.
+    /// Set up routes to the pod CIDRs of other nodes, instead of flanneld.
     #[command(after_help = flannel::EXAMPLES)]
     Flannel(Box<flannel::Flannel>),
-    /// Allocate address blocks and set up routes to those of other nodes, in the place of calico-node.
+    /// Allocate address blocks and set up routes to those of other nodes, instead of calico-node.
     #[command(after_help = calico::EXAMPLES)]
     Calico(Box<calico::Calico>),
 }

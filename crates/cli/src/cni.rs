@@ -41,7 +41,7 @@ pub(crate) enum Verb {
     /// Show whether the networks can take another container.
     #[command(after_help = status::EXAMPLES)]
     Status(status::Status),
-    /// Compare ledger, records, address pools and kernel on this node; with --fix repair them.
+    /// Compare ledger, records, address pools and kernel on this node; with --fix repair differences.
     #[command(after_help = audit::EXAMPLES)]
     Audit(audit::Audit),
     /// Restore the firewall rules of all pods after a flush.

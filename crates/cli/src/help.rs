@@ -11,7 +11,7 @@ Networks and pods:
   plugins     List the CNI plugins in this build
 
 Node agents:
-  agent       Run the node agent, in the place of flanneld or calico-node
+  agent       Run the node agent, instead of flanneld or calico-node
   dhcp        Run the daemon of the dhcp plugin
 
 Cluster:

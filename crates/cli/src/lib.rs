@@ -39,7 +39,7 @@ use clap::{Parser, Subcommand};
 pub use failure::Failure;
 pub use output::Output;
 
-/// The network path of a Kubernetes pod: CNI plugins, node agents, IPAM and network policy.
+/// Pod networking: CNI plugins, node agents, IPAM and network policy.
 #[derive(Debug, Parser)]
 #[command(name = "podwire", version, disable_help_subcommand = true)]
 #[command(help_template = help::TEMPLATE, after_help = help::EXAMPLES)]
@@ -54,7 +54,7 @@ struct Podwire {
 /// The short lines of `podwire --help` are in [`help::TEMPLATE`].
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the node agent, in the place of flanneld or calico-node.
+    /// Run the node agent, instead of flanneld or calico-node.
     #[command(subcommand)]
     Agent(Box<agent::Mode>),
     /// Attach, check and detach containers, as a container runtime does.
@@ -85,7 +85,7 @@ enum Command {
     /// Test with packets that the pods and the node reach each other without NAT.
     #[command(after_help = verify::EXAMPLES)]
     Verify(verify::Verify),
-    /// Test and explain network policies without a cluster.
+    /// Test and explain network policies, on files, a node or a lab.
     #[command(subcommand)]
     Policy(policy::Verb),
     /// Print the versions of this program and of the CNI specification.

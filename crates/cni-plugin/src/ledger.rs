@@ -5,7 +5,7 @@
 //! a config with which it can be checked, repaired and deleted, even if the plugin was killed, or the runtime lost its records
 //! or never had any.
 //!
-//! The ledger is in `/run`: it describes kernel objects, which end with the boot too, so nothing is flushed to disk. An ADD
+//! The ledger is in `/run`: it describes kernel objects, which a reboot removes too, so nothing is flushed to disk. An ADD
 //! in progress holds a lock on its file, and GC does not touch a locked file.
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -90,7 +90,7 @@ impl Entry {
         Netns::find_again(&self.netns, self.cookie)
     }
 
-    /// The request with another verb. For all verbs except ADD, the plugin's own result is the previous result.
+    /// The recorded request with the verb `command`. Except for ADD, the recorded result is its `prevResult`.
     pub fn request<'p>(&self, command: Command, registry: Registry<'p>) -> Result<Request<'p>> {
         let source = Source {
             container: self.container.clone(),
@@ -139,7 +139,7 @@ impl LedgerFile {
     }
 
     /// Locks the file, so that no ADD begins while the caller deletes the attachment. `None` if the file changed since it was
-    /// read: another process is or was working on it, or it is gone.
+    /// read, is gone, or is locked by another process, which may only read it.
     pub fn lock_unchanged(&self) -> Result<Option<LockedLedgerFile<'_>>> {
         let lock = || -> io::Result<Option<File>> {
             let mut file = File::open(&self.path)?;
@@ -301,7 +301,7 @@ fn remove_file(path: &Path) -> Result<()> {
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {
-    let text = format!("record the request in the ledger, {}: {error}", path.display());
+    let text = format!("access the ledger file {}: {error}", path.display());
     podwire_cni_spec::Error::new(code::IO, text)
         .with_details("plugins need a writable /run with free space")
         .into()

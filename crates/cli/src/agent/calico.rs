@@ -19,7 +19,7 @@ use crate::{duration, log};
 pub(crate) const EXAMPLES: &str = "Examples:
   podwire agent calico --store http://10.0.0.1:2379            share etcd with Calico's nodes
   podwire agent calico --store kubernetes --policy kubernetes  use Calico's custom resources
-  podwire agent calico --store /var/lib/podwire/ipam.db        nodes on one machine
+  podwire agent calico --store /var/lib/podwire/ipam.db        nodes on one machine, one SQLite file
   podwire agent calico --store kubernetes --bgp                exchange routes by BGP with BIRD 2
 
 The IP pools decide the encapsulation (vxlanMode, ipipMode) and masquerading (natOutgoing); create

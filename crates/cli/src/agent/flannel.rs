@@ -26,17 +26,17 @@ use crate::{duration, log};
 
 pub(crate) const EXAMPLES: &str = "Examples:
   podwire agent flannel --kube-subnet-mgr --ip-masq --cni-network flannel
-      in a Kubernetes cluster, in the place of flanneld
+      in a Kubernetes cluster, instead of flanneld
   podwire agent flannel --etcd-endpoints http://10.0.0.1:2379 --ip-masq
       with flannel's keys in etcd
   podwire agent flannel --store embedded:/var/lib/podwire/cluster.db --net-config-path net-conf.json
-      nodes on one machine
+      nodes on one machine that share an SQLite file
   podwire agent flannel --store list:/etc/podwire/nodes.json
       nodes from a file
   podwire agent flannel --kube-subnet-mgr --cni-network bridge --policy kubernetes
       with network policies
   podwire agent flannel --retire
-      before flanneld runs on this node again
+      after flanneld runs on this node again and has created its rules
 
 The network config is flannel's net-conf.json: PREFIX/config in etcd, the file of --net-config-path
 with Kubernetes and the embedded store, or a part of the list file. When the routes to all nodes
@@ -104,7 +104,7 @@ pub(crate) struct Flannel {
         hide_env = true
     )]
     healthz_port: u16,
-    /// Remove Podwire's rules and marks, leave routes and devices to flanneld, and exit.
+    /// Remove Podwire's rules and the numbers that mark its routes, leave routes and devices to flanneld, and exit.
     #[arg(long)]
     retire: bool,
     /// Log format; RUST_LOG=debug logs more.

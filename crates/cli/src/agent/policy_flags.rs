@@ -9,7 +9,7 @@ pub(super) struct PolicyFlags {
     /// Enforce network policies from this source: kubernetes, or files:DIR with YAML or JSON files.
     #[arg(long, help_heading = "Policy", value_name = "SOURCE", env = "PODWIRE_POLICY", hide_env = true)]
     policy: Option<String>,
-    /// Close established connections that a changed policy denies.
+    /// Block established connections that a changed policy denies.
     #[arg(long, help_heading = "Policy", env = "PODWIRE_POLICY_CUT", hide_env = true, requires = "policy")]
     pub(super) policy_cut: bool,
 }

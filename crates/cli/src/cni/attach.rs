@@ -28,7 +28,7 @@ If a plugin fails, the changes of the other plugins are undone.";
 pub(super) const DEL_EXAMPLES: &str = "Examples:
   podwire cni del pods blue
   podwire cni del pods --container web-1       the namespace no longer exists
-  podwire cni del pods blue --force            DEL of a plugin can never succeed
+  podwire cni del pods blue --force            remove the record although DEL fails
 
 The command is idempotent, and says if nothing was attached. It works without the network's config:
 the config of the ADD is cached.";

@@ -27,11 +27,11 @@ pub(super) const EXAMPLES: &str = "Examples:
 GC keeps an attachment if
   - --keep names it or its container,
   - an ADD of one of Podwire's plugins is in progress for it,
-  - its network namespace exists, or GC cannot find out whether it exists (except for an ADD
-    that was killed and left no record),
+  - its network namespace exists, or GC cannot find out whether it exists,
   - its record names no network namespace, or
   - its record cannot be read.
-With --all, GC keeps only the first two.
+With --all, GC keeps only the first two. An ADD that was killed and left no record is removed even
+if its namespace exists.
 
 Do not run GC while a runtime that writes its cache after ADD (libcni: containerd, CRI-O, podman)
 attaches a pod to the same network. Until the cache is written, GC may delete the new pod's
@@ -44,7 +44,7 @@ pub(crate) struct Gc {
     /// Keep this attachment, or every recorded attachment of this container; repeatable.
     #[arg(long, value_name = "CONTAINER[/IFNAME]", value_parser = parse_keep)]
     keep: Vec<(ContainerId, Option<IfName>)>,
-    /// Remove all attachments except those that --keep names or an ADD is creating.
+    /// Remove all attachments except those given with --keep and those that an ADD is creating.
     #[arg(long)]
     all: bool,
     /// Only show which recorded attachments would be removed, not what the plugins' own GC would find.
@@ -198,7 +198,7 @@ fn stale_rows<'r>(
 /// An attachment in the output.
 struct ReportRow {
     container: String,
-    /// The container for people.
+    /// The pod's name, or the short id of the container.
     label: String,
     ifname: String,
     addresses: Vec<String>,
@@ -232,7 +232,8 @@ fn report(verb: &str, key: &str, rows: &[ReportRow]) -> Output {
 /// Deletes Podwire's nftables tables that are empty and not needed otherwise. Plugins do not, because another pod may be
 /// about to use them. All networks share the tables, so `disableGC` of this network does not apply.
 fn delete_unused_tables() {
-    // An empty table does no harm, so a failure is ignored.
+    // A table is deleted only if no rule has changed since it was found to be empty. An empty table does no harm, so a
+    // failure is ignored.
     let _ = podwire_kernel::firewall::drop_unneeded_tables();
 }
 

@@ -34,16 +34,16 @@ impl State {
     /// the reason instead of addresses.
     pub(super) fn set_owner(&self, owned: Result<(), &IpamError>) {
         let mut inner = self.lock();
-        inner.is_owner = owned.is_ok();
+        inner.holds_node_claim = owned.is_ok();
         if let Err(error) = owned {
             inner.warm_pool = WarmPool::default();
             inner.requests.take_all().iter().for_each(|one| one.waiter.send(Err(error.clone().into())));
         }
-        self.owner_changed.notify_all();
+        self.node_claim_changed.notify_all();
     }
 
     /// Waits until this process owns the node's blocks.
     pub(super) fn wait_for_ownership(&self) {
-        drop(self.owner_changed.wait_while(self.lock(), |inner| !inner.is_owner));
+        drop(self.node_claim_changed.wait_while(self.lock(), |inner| !inner.holds_node_claim));
     }
 }

@@ -40,10 +40,9 @@ pub(super) enum TakeResult {
 pub(super) struct State {
     /// The node's name in the store.
     pub(super) node: String,
-    /// The leases on disk, for the next start of the agent. A lease in memory is outdated if its file was moved to
-    /// `released`, the directory of pending releases, without the lock. A plugin's process does that if its DEL cannot
-    /// reach the agent or gets no response in time: mostly while no agent runs, but also after this agent has read the
-    /// leases and before it listens. [`Endpoints`] does it for pods whose veth pairs are gone.
+    /// The leases on disk, for the next start of the agent. A plugin whose DEL cannot reach the agent, or gets no
+    /// response in time, moves the file to `released`, the directory of pending releases, itself. The lease in memory
+    /// is outdated then. [`Endpoints`] does the same for pods whose veth pairs are gone.
     pub(super) lease_dir: LeaseDir,
     /// The endpoints of attached pods.
     pub(super) endpoints: Endpoints,
@@ -51,7 +50,7 @@ pub(super) struct State {
     /// Notified when the store sync has something to do.
     work: Condvar,
     /// Notified when this process begins or ceases to own the node's blocks.
-    pub(super) owner_changed: Condvar,
+    pub(super) node_claim_changed: Condvar,
 }
 
 #[derive(Default)]
@@ -65,7 +64,7 @@ pub(super) struct Inner {
     pub(super) pending: Pending,
     pub(super) problems: Problems,
     /// Whether this process owns the node's blocks, as far as the store has said.
-    pub(super) is_owner: bool,
+    pub(super) holds_node_claim: bool,
 }
 
 /// The input of one round of the store sync.
@@ -99,8 +98,8 @@ impl State {
             lease_dir.leases()?.into_iter().map(|lease| (lease.owner.clone(), lease)).collect();
         let pending = Pending::after_start(leases.keys().cloned().collect());
         let inner = Mutex::new(Inner { leases, pending, ..Inner::default() });
-        let (work, owner_changed) = (Condvar::new(), Condvar::new());
-        Ok(State { node, lease_dir, endpoints, inner, work, owner_changed })
+        let (work, node_claim_changed) = (Condvar::new(), Condvar::new());
+        Ok(State { node, lease_dir, endpoints, inner, work, node_claim_changed })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -190,7 +189,7 @@ impl State {
         if had_lease {
             inner.pending.mark_released(owner);
         } else {
-            // Calico 2 did not assign the addresses of a lease.
+            // Without a lease, the addresses may be from Calico 2, which named handles differently.
             inner.pending.legacy_handles.extend(legacy_handle.map(str::to_owned));
         }
         inner.pending.has_releases = true;
@@ -265,7 +264,7 @@ impl State {
 
 /// The store sync's calls.
 impl State {
-    /// Waits for work, at most `timeout`. Returns whether none arrived.
+    /// Waits for work, at most `timeout`. Returns true if none arrived.
     pub(super) fn wait_for_work(&self, timeout: Duration) -> bool {
         let is_idle = |inner: &mut Inner| {
             inner.requests.is_empty() && inner.pending.is_empty() && !self.endpoints.has_changes()
@@ -339,7 +338,7 @@ impl State {
         releases
     }
 
-    /// Records that a container is gone that a leak check found: its endpoint is to be withdrawn, and its addresses are
+    /// Records a container that a leak check found to be gone: its endpoint is to be withdrawn, and its addresses are
     /// to be released. `handle` is the one of `gone.owner`: it names network and container, but no interface. Returns
     /// false and records nothing if a lease has the handle: the container was attached after the leak check was
     /// requested.
@@ -360,7 +359,7 @@ impl State {
         self.add_unleased(&mut self.lock(), addresses);
     }
 
-    /// Makes the warm pool equal to the addresses that the store assigns to it.
+    /// Makes the warm pool equal to the addresses that the store assigns to it, except leases and pending releases.
     pub(super) fn reconcile_warm_pool(&self, addresses: Vec<IpNet>) {
         let mut inner = self.lock();
         inner.warm_pool.retain(&addresses);

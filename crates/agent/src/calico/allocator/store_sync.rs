@@ -29,7 +29,8 @@ const AUDIT_INTERVAL: Duration = Duration::from_secs(60);
 /// How long the thread waits for more changes for one write, unless a pod waits for an address. Meanwhile the plugin's
 /// process has the CPU.
 const BATCH_WAIT: Duration = Duration::from_millis(10);
-/// The first wait after the start is shorter: until the agent listens, plugins cannot reach it and record releases.
+/// The first wait after the start is shorter: until the agent listens, plugins cannot reach it, so they record releases
+/// in files.
 const FIRST_WAIT: Duration = Duration::from_secs(2);
 
 /// Starts the thread. It runs until the program ends.
@@ -75,7 +76,8 @@ struct StoreSync {
     rules: Option<CachedRules>,
     /// The time of the last comparison with the store.
     audited: Option<Instant>,
-    /// Whether the thread has looked for pending releases once more since the start.
+    /// Whether one wait without work has passed since the start. After it the thread looks for recorded releases once
+    /// more.
     has_settled: bool,
     /// Networks without free addresses. Waiting requests ignore it.
     exhausted: BTreeMap<Vec<IpNet>, Exhausted>,
@@ -191,18 +193,18 @@ impl StoreSync {
             }
             self.reconcile_warm_pool(&session.allocator)?;
         }
-        // 1. Before addresses are added: a pod takes the address that it waits for at once.
+        // 1. Before addresses are assigned: one that a waiting pod has just got must not leave the warm pool again.
         self.release_disallowed(&session)?;
         let Work { requests, leases, legacy_handles, leak_checks } = self.state.take_work(is_audit);
         // 2. A request for a particular address may need the one that the previous sandbox released.
-        let requests = self.after_releases(&session, requests)?;
+        let requests = self.release_before_particular_addresses(&session, requests)?;
         self.serve(&session, requests)?;
         self.write_leases(&session, &leases, is_audit)?;
         if is_audit {
             self.audited = Some(Instant::now());
         }
         // 3. Endpoints are withdrawn before their addresses are released, so that no endpoint has another pod's
-        //    address. But a store that rejects the withdrawal does not keep the address.
+        //    address. The address is released even if the store rejects the withdrawal.
         let endpoints = &self.state.endpoints;
         let withdrawn = endpoints.sync_withdrawn(store, &self.settings.node);
         let withdrawn = withdrawn.inspect_err(|_| endpoints.retry());
@@ -223,7 +225,7 @@ impl StoreSync {
     }
 
     /// Releases what is pending if a request needs a particular address. If the store fails, the requests wait on.
-    fn after_releases(
+    fn release_before_particular_addresses(
         &self,
         session: &Session<'_>,
         requests: Vec<WaitingRequest>,
@@ -240,7 +242,7 @@ impl StoreSync {
         Ok(requests)
     }
 
-    /// Reads the warm pool of a previous agent, or of a write whose answer was lost.
+    /// Makes the warm pool in memory match the store. They differ after a restart, or if the answer of a write was lost.
     fn reconcile_warm_pool(&self, allocator: &Allocator<'_>) -> Result<(), IpamError> {
         match allocator.warm_addresses(&self.warm_handle) {
             Err(error @ IpamError::Store(_)) => return Err(error),
@@ -285,7 +287,7 @@ impl StoreSync {
         Ok((rules, labels))
     }
 
-    /// Logs blocks and handles that cannot be read, each once.
+    /// Logs blocks and handles that cannot be read, each once until the next idle minute.
     fn report<'a>(&self, unreadable: impl IntoIterator<Item = &'a IpamError>) {
         for error in unreadable {
             if self.state.lock().problems.add_unreadable(error.to_string()) {
@@ -294,7 +296,7 @@ impl StoreSync {
         }
     }
 
-    /// Whether a change was made. An error about one record is reported; only a store that fails ends the round.
+    /// Whether the operation succeeded. An error about one record is reported; only a store that fails ends the round.
     fn is_done<T>(&self, outcome: Result<T, IpamError>) -> Result<bool, IpamError> {
         match outcome {
             Ok(_) => Ok(true),

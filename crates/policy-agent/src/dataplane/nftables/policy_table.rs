@@ -56,7 +56,7 @@ impl PolicyTable {
         drop_chains::build(&mut builder.table, input, reasons);
         // Bridge ports are checked in the bridge table, see `bridge_table`.
         source_check::build_routed(&mut builder.table, input);
-        // Maps that lead from further source networks of pods to the chains of these pods.
+        // Maps from the source prefixes that pods were granted to the chains of these pods.
         granted_prefixes::build(&mut builder.table, program, input);
         for family in IpFamily::ALL {
             builder.add_pod_sets(&pods, family);
@@ -92,8 +92,8 @@ impl PodElements {
                 let verdict = match endpoint.chain(direction) {
                     Some(chain) => Verdict::Goto(chain.to_string()),
                     // No policy selects the pod in this direction. The address still needs an element: without one, the
-                    // rules drop its packets if it is in a guarded network (`POD_NETWORKS`). Accept ends only the chain
-                    // of this direction: ingress is checked after egress.
+                    // rules drop its packets if it is in a network of pods only (`POD_NETWORKS`). Accept ends only the
+                    // base chain of this direction: ingress is checked after egress.
                     None => Verdict::Accept,
                 };
                 let verdict_element = Element::key(Value::ip(address)).verdict(verdict).comment(pod);
