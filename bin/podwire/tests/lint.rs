@@ -87,6 +87,43 @@ fn misspelt_keys_are_reported_with_file_line_and_suggestion() {
     assert!(json.iter().any(|line| line.trim() == r#""suggestion": "disableCheck""#), "{json:#?}");
 }
 
+const TYPES: &str = r#"{
+  "cniVersion": "1.1.0",
+  "name": "types",
+  "plugins": [
+    {"type": "brdige"},
+    {
+      "type": "bridge",
+      "ipam": {"type": "host_local"}
+    },
+    {"type": "flannel", "delegate": {"type": "macvaln"}},
+    {"type": "weave-net"},
+    {"type": "portmapper"}
+  ]
+}"#;
+
+/// A type that resembles none may be on another machine, and one that is installed is not misspelt.
+#[test]
+fn misspelt_plugin_types_are_reported_unless_they_are_installed() {
+    let configs = Configs::new();
+    let file = configs.write("types.conflist", TYPES);
+    let line = |line: u8, key: &str, kind: &str, meant: &str| {
+        format!("warning: {file}:{line}: {key}: no plugin {kind:?} is installed; did you mean {meant}?")
+    };
+    let mut expected = vec![
+        line(5, "plugins[0].type", "brdige", "bridge"),
+        line(8, "plugins[1].ipam.type", "host_local", "host-local"),
+        line(10, "plugins[2].delegate.type", "macvaln", "macvlan"),
+        line(12, "plugins[4].type", "portmapper", "portmap"),
+    ];
+    expected.sort();
+    assert_eq!(configs.lint(&[&file]), (expected.clone(), 1));
+    let plugins = configs.write("bin/portmapper", "");
+    let plugins = PathBuf::from(plugins).parent().unwrap().display().to_string();
+    expected.retain(|line| !line.contains("portmapper"));
+    assert_eq!(configs.lint(&[&file, "--plugin-dir", &plugins]), (expected, 1));
+}
+
 #[test]
 fn plugins_of_the_subdirectory_are_checked_and_invalid_files_reported() {
     let configs = Configs::new();

@@ -1,22 +1,23 @@
-//! Mistakes in network configs that no plugin can see: keys that nothing reads, and networks that overlap.
+//! Mistakes in network configs that no plugin can see: keys that nothing reads, misspelt plugin types, and networks that
+//! overlap.
 //!
-//! Decoding skips unknown keys, as Go does, so a misspelt key has no effect. A plugin of the registry names its keys ([`Plugin::keys`](podwire_cni_plugin::Plugin::keys)). Other plugins, the
-//! contents of `args`, and keys that begin with `_` or contain `/` (comments, keys of a vendor) are not checked.
+//! Decoding skips unknown keys, as Go does, so a misspelt key has no effect. A plugin of the registry names its keys
+//! ([`Plugin::keys`](podwire_cni_plugin::Plugin::keys)). Other plugins, the contents of `args`, and keys that begin with `_`
+//! or contain `/` (comments, keys of a vendor) are not checked. A type that neither the registry nor a plugin directory has
+//! is reported only if it resembles one of the registry: the config may be for another machine.
 
 mod key_lines;
-mod nearest;
 mod overlap;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use podwire_cni_plugin::Registry;
+use podwire_cni_spec::suggestion::nearest;
 use podwire_cni_spec::{json, NetworkList};
 use serde_json::{Map, Value};
 
 use crate::{Network, Runtime};
-use nearest::nearest;
 
 /// The keys of every plugin. `readiness` is read for all plugins of the registry.
 const COMMON: &[&str] =
@@ -51,11 +52,11 @@ impl fmt::Display for Warning {
 }
 
 impl Runtime<'_> {
-    /// Keys of the network's files that neither the runtime nor the plugin reads, and address ranges that overlap with those
-    /// of another network in `all`.
+    /// Keys of the network's files that neither the runtime nor the plugin reads, misspelt plugin types, and address ranges
+    /// that overlap with those of another network in `all`.
     pub fn lint(&self, network: &Network, all: &[Network]) -> Vec<Warning> {
-        let mut found = lint_file(self.registry, &network.path);
-        found.extend(network.plugin_files().iter().flat_map(|file| lint_file(self.registry, file)));
+        let mut found = lint_file(self, &network.path);
+        found.extend(network.plugin_files().iter().flat_map(|file| lint_file(self, file)));
         found.extend(overlaps(network, all));
         found
     }
@@ -90,11 +91,11 @@ fn overlaps(network: &Network, all: &[Network]) -> Vec<Warning> {
         .collect()
 }
 
-/// The unknown keys of a file. A file that cannot be read has none: loading the network reports it.
-fn lint_file(registry: Registry<'_>, path: &Path) -> Vec<Warning> {
+/// The unknown keys and types of a file. A file that cannot be read has none: loading the network reports it.
+fn lint_file(runtime: &Runtime<'_>, path: &Path) -> Vec<Warning> {
     let Ok(bytes) = std::fs::read(path) else { return Vec::new() };
     let Ok(Value::Object(document)) = json::parse(&bytes) else { return Vec::new() };
-    let mut lint = Lint { file: path, lines: key_lines::key_lines(&bytes), registry, found: Vec::new() };
+    let mut lint = Lint { file: path, lines: key_lines::key_lines(&bytes), runtime, found: Vec::new() };
     match json::get(&Value::Object(document.clone()), "plugins").and_then(Value::as_array) {
         Some(plugins) if crate::folder::is_list(path) => {
             lint.object(
@@ -152,7 +153,7 @@ impl Place {
 struct Lint<'l> {
     file: &'l Path,
     lines: HashMap<String, usize>,
-    registry: Registry<'l>,
+    runtime: &'l Runtime<'l>,
     found: Vec<Warning>,
 }
 
@@ -161,7 +162,10 @@ impl Lint<'_> {
     fn plugin(&mut self, config: &Value, path: &str, default: &str) {
         let text = |key: &str| json::get(config, key).and_then(Value::as_str);
         let kind = text("type").unwrap_or(default);
-        let Some(keys) = self.registry.find(kind).and_then(|plugin| plugin.keys()) else { return };
+        let place = Place { path: path.to_owned(), pattern: String::new() };
+        self.plugin_type(kind, place.key("type", "").path);
+        let registry = self.runtime.registry;
+        let Some(keys) = registry.find(kind).and_then(|plugin| plugin.keys()) else { return };
         let Some(object) = config.as_object() else { return };
         let mut known =
             Known { plugin: Some(kind), paths: COMMON.iter().copied().chain(keys.iter()).collect() };
@@ -170,7 +174,10 @@ impl Lint<'_> {
             let ipam =
                 json::get(config, "ipam").and_then(|ipam| json::get(ipam, "type")).and_then(Value::as_str);
             let ipam = ipam.filter(|ipam| !ipam.is_empty() && *ipam != kind);
-            match ipam.map(|ipam| self.registry.find(ipam).and_then(|plugin| plugin.keys())) {
+            if let Some(ipam) = ipam {
+                self.plugin_type(ipam, place.key("ipam", "").key("type", "").path);
+            }
+            match ipam.map(|ipam| registry.find(ipam).and_then(|plugin| plugin.keys())) {
                 Some(Some(keys)) => known.paths.extend(keys.iter().chain(["ipam.type"])),
                 // Keys of an IPAM plugin of another program.
                 Some(None) => {
@@ -181,7 +188,6 @@ impl Lint<'_> {
                 None => {}
             }
         }
-        let place = Place { path: path.to_owned(), pattern: String::new() };
         self.object(object, &place, &known);
         if capabilities_are_known {
             self.capabilities(config, &place, &known);
@@ -193,6 +199,16 @@ impl Lint<'_> {
         }
     }
 
+    /// Reports a type that is not installed and resembles one of the registry.
+    fn plugin_type(&mut self, kind: &str, key: String) {
+        let Runtime { registry, path, .. } = self.runtime;
+        let is_installed = registry.find(kind).is_some() || path.iter().any(|dir| dir.join(kind).is_file());
+        let known = registry.plugins().iter().map(|plugin| plugin.name());
+        if let (false, Some(meant)) = (is_installed, nearest(kind, known)) {
+            self.report(key, format!("no plugin {kind:?} is installed"), Some(meant.to_owned()));
+        }
+    }
+
     /// Each capability is a key of `runtimeConfig`.
     fn capabilities(&mut self, config: &Value, place: &Place, known: &Known<'_>) {
         let Some(Value::Object(on)) = json::get(config, "capabilities") else { return };
@@ -200,7 +216,7 @@ impl Lint<'_> {
         for key in on.keys().filter(|key| !is_foreign(key) && !taken.contains(key.as_str())) {
             let path = place.key("capabilities", "").key(key, "").path;
             let near = nearest(key, taken.iter().copied()).map(str::to_owned);
-            self.report(path, known, "capability", near);
+            self.report_unknown(path, known, "capability", near);
         }
     }
 
@@ -220,7 +236,7 @@ impl Lint<'_> {
                 None => {
                     let elsewhere = || known.paths.iter().find(|path| last(path).eq_ignore_ascii_case(key));
                     let near = nearest(key, names.iter().copied()).or_else(|| elsewhere().copied());
-                    self.report(place.key(key, "").path, known, "key", near.map(str::to_owned));
+                    self.report_unknown(place.key(key, "").path, known, "key", near.map(str::to_owned));
                 }
             }
         }
@@ -237,10 +253,13 @@ impl Lint<'_> {
         }
     }
 
-    fn report(&mut self, key: String, known: &Known<'_>, what: &str, suggestion: Option<String>) {
-        let line = self.lines.get(&key).copied().unwrap_or(1);
+    fn report_unknown(&mut self, key: String, known: &Known<'_>, what: &str, suggestion: Option<String>) {
         let whose = known.plugin.unwrap_or("a network list");
-        let text = format!("{whose} has no such {what}, so it has no effect");
+        self.report(key, format!("{whose} has no such {what}, so it has no effect"), suggestion);
+    }
+
+    fn report(&mut self, key: String, text: String, suggestion: Option<String>) {
+        let line = self.lines.get(&key).copied().unwrap_or(1);
         self.found.push(Warning { file: self.file.to_owned(), line, key, text, suggestion });
     }
 }

@@ -62,9 +62,23 @@ mod tests {
             ("ppt", Some("ptp")),
             ("weave-net", None),
             ("x", None),
+            ("", None),
         ];
         for (word, expected) in cases {
             assert_eq!(nearest(word, types), expected, "{word}");
         }
+        let keys = ["isGateway", "isDefaultGateway", "ipMasq", "mtu", "vlan"];
+        let cases = [
+            ("isDefaultGatway", Some("isDefaultGateway")),
+            ("ipMask", Some("ipMasq")),
+            ("is_gateway", Some("isGateway")),
+            ("MUT", Some("mtu")),
+            ("hairpinMode", None),
+        ];
+        for (word, expected) in cases {
+            assert_eq!(nearest(word, keys), expected, "{word}");
+        }
+        assert_eq!(nearest("maximum", ["maxID"]), None);
+        assert_eq!(nearest("a", []), None);
     }
 }

@@ -18,8 +18,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 Plugins skip keys that they do not know, so a misspelt key has no effect. The command knows the keys
 of Podwire's plugins. It does not check keys that begin with _ or contain /, nor the contents of
-args. It also finds networks whose addresses overlap. The exit status is 1 if there is a warning or
-an invalid file.";
+args. It also finds misspelt plugin types, and networks whose addresses overlap. The exit status is
+1 if there is a warning or an invalid file.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Lint {

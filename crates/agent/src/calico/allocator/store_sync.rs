@@ -252,7 +252,8 @@ impl StoreSync {
         Ok(())
     }
 
-    /// Pools, settings and labels: at most [`RULES_AGE`] old if addresses may be assigned, otherwise a minute.
+    /// Pools, settings and labels: at most [`RULES_AGE`] old if a pod waits or half of the warm pool is used, otherwise a
+    /// minute. A change of the pools is noticed at once.
     fn read_rules(&mut self, store: &dyn Store) -> Result<(Rules, Labels), IpamError> {
         if std::mem::take(&mut self.state.lock().pending.has_new_pools) {
             self.exhausted.clear();
