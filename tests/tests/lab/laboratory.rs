@@ -16,6 +16,8 @@ pub struct Laboratory {
     pub name: String,
     /// Removes the lab, however the test ends: it waits for the end of a pipe.
     cleanup: Child,
+    /// What `up` printed.
+    pub started: String,
 }
 
 /// A unique name.
@@ -40,9 +42,10 @@ impl Laboratory {
         let mut cleanup = Command::new(podwire());
         cleanup.args(["lab", "down", "--after-input", "--name", &name]);
         let cleanup = cleanup.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let made = Laboratory { name, cleanup: cleanup.expect("podwire") };
+        let mut made = Laboratory { name, cleanup: cleanup.expect("podwire"), started: String::new() };
         let output = made.run(&[&["up"], words].concat());
         assert!(output.status.success(), "{words:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        made.started = text(&output.stdout);
         made
     }
 

@@ -155,6 +155,16 @@ fn apply_policies(network: &str) {
 }
 
 #[test]
+fn up_warns_about_a_policy_that_selects_no_pod() {
+    let dir = TempDir::new();
+    dir.write("shop.yaml", SHOP);
+    dir.write("db.yaml", &policy("none"));
+    let lab = Laboratory::up(&["--nodes", "2", "--pods", "0", "--policies", dir.path()]);
+    let warning = "pods app=none in namespace shop: there are none now";
+    assert!(lab.started.contains(warning), "{}", lab.started);
+}
+
+#[test]
 fn invalid_policies_are_refused_before_anything_is_created() {
     let dir = TempDir::new();
     for (file, says) in [

@@ -12,6 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
 use crate::plugin_dirs;
+use crate::policy::{warning_json, warning_lines};
 
 pub(super) const EXAMPLES: &str = "Examples:
   podwire lab up --nodes 2
@@ -92,12 +93,18 @@ impl Up {
         let lab = Lab::up(self.spec(), &mut report)
             .map_err(Failure::context(format!("cannot start lab {name}")))?;
         let status = lab.status();
+        let warnings = lab
+            .policy_warnings()
+            .map_err(Failure::context(format!("lab {name} runs, but its policies cannot be checked")))?;
         let text = format!(
-            "\n{}\nstarted lab {name} in {:.1} s; next: podwire lab verify, podwire lab break, podwire lab down\n",
+            "\n{}{}\nstarted lab {name} in {:.1} s; next: podwire lab verify, podwire lab break, podwire lab down\n",
             status::text(&status, paint),
+            warning_lines(&warnings, paint),
             start.elapsed().as_secs_f64()
         );
-        Ok(Output::new(text, status::json(&status)))
+        let mut json = status::json(&status);
+        json["warnings"] = warnings.iter().map(warning_json).collect();
+        Ok(Output::new(text, json))
     }
 
     fn spec(self) -> LabSpec {
