@@ -1,5 +1,8 @@
 //! Bridges.
 
+use std::net::IpAddr;
+
+use podwire_netlink::rt::address;
 use podwire_netlink::rt::link::{self, attribute as a, Link};
 use podwire_netlink::{Batch, Message};
 
@@ -14,6 +17,9 @@ const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
 const BRIDGE_VLAN_INFO_RANGE_END: u16 = 16;
 // linux/rtnetlink.h: report VLANs as ranges. Single VLANs of a port with thousands do not fit into an answer.
 const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
+
+/// The prefix length of link-local addresses.
+const LINK_LOCAL_PREFIX: u8 = 64;
 
 /// A random id that changes at each boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -74,12 +80,13 @@ impl Bridge<'_> {
     /// Creates it, up, with a fixed hardware address: by default a bridge uses the smallest address of its ports, which
     /// changes with the pods and invalidates the entries of neighbours.
     fn create(&self, host: &mut Host) -> Result<Link> {
+        let mac = self.mac(host)?;
         let filtering = if self.vlan_filtering { " with VLAN filtering" } else { "" };
         let doing = format!("create bridge {}{filtering}", self.name);
         let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
             .raw(&link::header(0, link::UP, link::UP))
             .string(a::IFNAME, self.name)
-            .bytes(a::ADDRESS, &self.mac(host)?.0)
+            .bytes(a::ADDRESS, &mac.0)
             .maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu))
             .nest(a::LINKINFO, |m| {
                 m.string(a::INFO_KIND, "bridge").nest(a::INFO_DATA, |m| {
@@ -94,10 +101,28 @@ impl Bridge<'_> {
                 // The node is a router on this link: it must not accept router advertisements.
                 let key = format!("net/ipv6/conf/{}/accept_ra", self.name);
                 host.run(|| crate::sysctl::ensure_if_there(&key, "0"))??;
+                let bridge = host.get_link(self.name)?;
+                return add_link_local(host, bridge, mac);
             }
         }
         host.get_link(self.name)
     }
+}
+
+/// Gives a new bridge its IPv6 link-local address at once. The kernel takes a bridge's carrier away when its hardware
+/// address is set, and would add this address only when a port is up.
+fn add_link_local(host: &mut Host, bridge: Link, mac: Mac) -> Result<Link> {
+    const FROM_THE_MAC: &str = "0"; // IN6_ADDR_GEN_MODE_EUI64
+    let key = format!("net/ipv6/conf/{}/addr_gen_mode", bridge.name);
+    if host.run(|| crate::sysctl::read(&key))?.is_ok_and(|mode| mode == FROM_THE_MAC) {
+        let address = IpAddr::from(mac.link_local());
+        match host.route.request(address::add(bridge.index, address, LINK_LOCAL_PREFIX, true)) {
+            // The kernel refuses it where it would add none itself: IPv6 is disabled, or the MTU is too small for it.
+            Err(error) if error.errno().is_some() => {}
+            other => drop(other?),
+        }
+    }
+    Ok(bridge)
 }
 
 /// Makes packets between ports of this bridge pass the IP firewall rules, like routed packets (`br_netfilter`). Other

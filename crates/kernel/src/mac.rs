@@ -1,7 +1,7 @@
 //! Hardware addresses.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use podwire_netlink::sys;
@@ -37,6 +37,13 @@ impl Mac {
             }
             IpAddr::V6(ip) => Mac::of(&ip.to_string()),
         }
+    }
+
+    /// The link-local address that the kernel derives from it by default (RFC 4291, appendix A).
+    pub fn link_local(&self) -> Ipv6Addr {
+        let [a, b, c, d, e, f] = self.0;
+        let half = |high, low| u16::from_be_bytes([high, low]);
+        Ipv6Addr::new(0xfe80, 0, 0, 0, half(a ^ 2, b), half(c, 0xff), half(0xfe, d), half(e, f))
     }
 
     /// Whether a device can have it: neither all zero nor multicast.
@@ -83,6 +90,7 @@ mod tests {
         let mac: Mac = "02:00:5E:10:00:01".parse().unwrap();
         assert_eq!(mac.to_string(), "02:00:5e:10:00:01");
         assert!(mac.is_usable());
+        assert_eq!(mac.link_local().to_string(), "fe80::5eff:fe10:1");
         for bad in
             ["", "02:00", "02:00:5e:10:00:01:02", "zz:00:5e:10:00:01", "2:0:5e:10:0:1", "+2:00:5e:10:00:01"]
         {

@@ -7,6 +7,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use podwire_ip::IpFamily;
+use podwire_kernel::Mac;
 use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, Rule, Type, Value};
 
 use super::drop_chains::{build_spoofed, SPOOFED};
@@ -149,7 +150,8 @@ pub(super) fn add_sets(table: &mut DesiredTable, ports: &[&PodPort]) {
     for family in IpFamily::ALL {
         let key = vec![Type::IfName, family.address_type()];
         let pairs = ports.iter().flat_map(|port| {
-            let link_local = [port.mac, port.first_mac].into_iter().flatten().map(link_local);
+            let macs = [port.mac, port.first_mac].into_iter().flatten();
+            let link_local = macs.map(|mac| IpAddr::from(Mac(mac).link_local()));
             let own = port.addresses.iter().copied().chain(link_local).filter(|address| family.has(address));
             own.map(|address| Element::key(Value::ifname(&port.device).and_ip(address)))
         });
@@ -159,11 +161,4 @@ pub(super) fn add_sets(table: &mut DesiredTable, ports: &[&PodPort]) {
             table.add_set(family.set_name(PREFIXES), SetKind::RangedKeys(key), prefixes);
         }
     }
-}
-
-/// The link-local address that the kernel derives from a MAC address (RFC 4291, appendix A).
-fn link_local([a, b, c, d, e, f]: [u8; 6]) -> IpAddr {
-    let mut octets = LINK_LOCAL.octets();
-    octets[8..].copy_from_slice(&[a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
-    IpAddr::from(octets)
 }
