@@ -31,12 +31,8 @@ pub(crate) struct Database {
 impl Database {
     /// Opens a file, and creates it if it does not exist.
     pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {
-        let fail = |error: rusqlite::Error| unavailable(path, "open", "", &error.to_string());
-        // Only the owner may read it. SQLite gives the files beside it the same mode.
-        if !path.exists() {
-            let created = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
-            created.map_err(|error| unavailable(path, "open", "", &error.to_string()))?;
-        }
+        let fail = |error: rusqlite::Error| unavailable(path, "open", "", &describe(&error));
+        create(path).map_err(|error| unavailable(path, "create", "", &error.to_string()))?;
         let mut connection = Connection::open(path).map_err(fail)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
         // The first client turns WAL on; meanwhile the others wait.
@@ -127,7 +123,7 @@ impl Database {
     }
 
     fn fail<'a>(&'a self, verb: &'static str, key: &'a str) -> impl Fn(rusqlite::Error) -> StoreError + 'a {
-        move |error| unavailable(&self.path, verb, key, &error.to_string())
+        move |error| unavailable(&self.path, verb, key, &describe(&error))
     }
 
     /// Reads rows with their keys from `prefix` on, up to the first key that does not begin with it.
@@ -152,6 +148,26 @@ impl Database {
             Ok(found)
         };
         read_all().map_err(self.fail("list", prefix))
+    }
+}
+
+/// Creates an empty file if there is none. Only the owner may read it; SQLite gives the files beside it the same mode.
+fn create(path: &Path) -> io::Result<()> {
+    // To close a file ends all locks that the process has on it (POSIX), those of SQLite's connections among them. So
+    // no other thread may see the new file, and open a connection to it, before it is closed here.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// SQLite's message with its extended code: "disk I/O error" alone has forty causes.
+fn describe(error: &rusqlite::Error) -> String {
+    match error.sqlite_error() {
+        Some(code) => format!("{error} (SQLite's code {})", code.extended_code),
+        None => error.to_string(),
     }
 }
 
