@@ -60,11 +60,9 @@ fn live_side_by_side(mut cluster: Cluster) {
     assert_neighbours_reach_each_other(&cluster, &all);
 
     // Both write the same records, and a node has one block of each family, whichever plugin claimed it.
-    cluster.stage.wait_until("the store has all pods", |_| {
-        let records = cluster.records();
+    let records = cluster.records_when("the store has all pods", |records| {
         records.endpoints.len() == all.len() && records.pods().len() == all.len()
     });
-    let records = cluster.records();
     assert_eq!(records.owners(), ["n1", "n1", "n2", "n2", "n3", "n3"]);
     assert_eq!(records.affinities.len(), 6);
     assert!(records.affinities.values().all(|one| one["state"] == "confirmed"), "{:#?}", records.affinities);
@@ -92,9 +90,8 @@ fn live_side_by_side(mut cluster: Cluster) {
         cluster.del(one.by.other(), one);
         cluster.forget(one.number, &one.pod);
     }
-    cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());
+    let left = cluster.records_when("nothing is left", Records::are_empty);
     assert!((1..=3).all(|number| cluster.is_bare(number)));
-    let left = cluster.records();
     assert_eq!(
         (left.owners(), left.affinities),
         (records.owners(), records.affinities),
@@ -107,11 +104,9 @@ fn live_side_by_side(mut cluster: Cluster) {
     cluster.ipam("release --handle podwire-warm-n3");
     cluster.start(3, &["ipam", "serve"], &[]);
     cluster.add(Ours, 3, "again");
-    cluster.stage.wait_until("the store has the pod", |_| {
-        let records = cluster.records();
+    let records = cluster.records_when("the store has the pod", |records| {
         !records.endpoints.is_empty() && !records.holders().is_empty()
     });
-    let records = cluster.records();
     assert_eq!((records.endpoints.len(), records.holders().len()), (1, 1), "{:#?}", records.endpoints);
 }
 
@@ -171,10 +166,10 @@ fn attach_and_detach_at_once(cluster: &Cluster) {
         let has_both = |handle: &usize| *handle == 2;
         records.endpoints.len() == all.len() && holders.len() == all.len() && holders.values().all(has_both)
     };
-    cluster.stage.wait_until("the store has all pods", |_| reported(&cluster.records()));
+    cluster.records_when("the store has all pods", reported);
     assert_fits_together(cluster);
     at_once(all.iter().collect(), |one| cluster.del(one.by.other(), one));
-    cluster.stage.wait_until("nothing is left", |_| cluster.records().are_empty());
+    cluster.records_when("nothing is left", Records::are_empty);
     assert!(cluster.is_bare(1));
     assert_fits_together(cluster);
     all.iter().for_each(|one| cluster.forget(1, &one.pod));

@@ -49,7 +49,7 @@ pub struct Machine {
 const NO_DAD: &str =
     "echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad; echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad";
 /// The timeout of waiting. A repair takes two seconds on an idle machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The last subnets are not assigned: tests use them.
 pub fn net_conf(backend: Value) -> Value {

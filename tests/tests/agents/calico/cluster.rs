@@ -1,11 +1,13 @@
 //! Three nodes, one store, and the plugins of Calico and Podwire. Calico's are the real ones.
 
+use std::time::{Duration, Instant};
+
 use podwire_tests::{calicos, ours, podwire, Invocation, Output, Pod};
 use serde_json::{json, Value};
 
 use super::records::Records;
 use crate::api_server::Kubernetes;
-use crate::stage::{net_conf, Stage, Store};
+use crate::stage::{net_conf, Stage, Store, TIMEOUT};
 
 const ETCD: &str = "http://192.168.10.1:2379";
 /// A namespace that exists in every API server.
@@ -132,7 +134,7 @@ impl Cluster {
             place.iter().map(String::as_str).chain(more).chain(flags.iter().copied()).collect();
         self.stage.start(number, words, &flags);
         let warm_pool = format!("podwire-warm-{name}");
-        self.stage.wait_until("a warm pool", |_| self.records().handles.contains_key(&warm_pool));
+        self.records_when("a warm pool", |records| records.handles.contains_key(&warm_pool));
     }
 
     /// The network config, for both plugins.
@@ -242,6 +244,20 @@ impl Cluster {
                 let said = self.try_ask("GET", path, "").unwrap_or_else(|| panic!("GET {path}"));
                 serde_json::from_str(&said).expect("JSON")
             }),
+        }
+    }
+
+    /// Waits until the records are as they should be, and returns them.
+    #[track_caller]
+    pub fn records_when(&self, what: &str, is_so: impl Fn(&Records) -> bool) -> Records {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let records = self.records();
+            if is_so(&records) {
+                return records;
+            }
+            assert!(Instant::now() < end, "not within {TIMEOUT:?}: {what}\n{records:#?}");
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 
