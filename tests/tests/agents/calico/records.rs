@@ -80,7 +80,7 @@ impl Records {
         all
     }
 
-    /// The handles with the number of their addresses, without the warm pool.
+    /// The handles with the number of their addresses, without those of a node.
     pub fn holders(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for block in self.blocks.values() {
@@ -107,9 +107,9 @@ impl Records {
     }
 }
 
-/// Whether a handle is of the warm pool or of a tunnel address.
+/// Whether a handle is of the warm pool, of the claim to the node, or of a tunnel address.
 fn is_the_nodes(handle: &str) -> bool {
-    handle.starts_with("podwire-warm-") || handle.contains("-tunnel-addr-")
+    handle.starts_with("podwire-") || handle.contains("-tunnel-addr-")
 }
 
 fn text(value: &Value) -> String {
