@@ -1,4 +1,8 @@
 //! The SQLite file and its tables.
+//!
+//! Only SQLite may open this file, and only [`create`] may close it: when a process closes a file, the kernel ends all
+//! locks that the process has on it (fcntl(2)), those of SQLite's connections among them. Another process then believes
+//! to be the last one that has the file open, and deletes the log under the others.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,6 +13,7 @@ use std::time::Duration;
 
 use podwire_block_ipam::store::{Entry, Revision, StoreError};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+use rustix::fs::Access;
 
 /// How long a process waits for the write of another.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -33,6 +38,9 @@ impl Database {
     pub(crate) fn open(path: &Path) -> Result<Database, StoreError> {
         let fail = |error: rusqlite::Error| unavailable(path, "open", "", &describe(&error));
         create(path).map_err(|error| unavailable(path, "create", "", &error.to_string()))?;
+        // SQLite's own error does not say that rights are missing.
+        rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK)
+            .map_err(|error| unavailable(path, "open", "", &io::Error::from(error).to_string()))?;
         let mut connection = Connection::open(path).map_err(fail)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(fail)?;
         // The first client turns WAL on; meanwhile the others wait.
@@ -153,8 +161,7 @@ impl Database {
 
 /// Creates an empty file if there is none. Only the owner may read it; SQLite gives the files beside it the same mode.
 fn create(path: &Path) -> io::Result<()> {
-    // To close a file ends all locks that the process has on it (POSIX), those of SQLite's connections among them. So
-    // no other thread may see the new file, and open a connection to it, before it is closed here.
+    // No other thread may see the new file, and open a connection to it, before it is closed here.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     match OpenOptions::new().create_new(true).write(true).mode(0o600).open(path) {

@@ -1,5 +1,8 @@
 //! `podwire agent calico` on three nodes: pods are routed, and their addresses come from blocks in one store.
 
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+
 use podwire_tests::{needs, podwire};
 use serde_json::{json, Value};
 
@@ -105,6 +108,34 @@ pub fn have_routes(stage: &Stage, families: usize) -> bool {
 
 fn routes(stage: &Stage, number: u8) -> Value {
     stage.node(number).json("ip -j route show proto 112")
+}
+
+/// The processes that have locks on a file.
+fn lock_holders(file: &str) -> BTreeSet<u32> {
+    let inode = std::fs::metadata(file).expect(file).ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").expect("/proc/locks");
+    let holder = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let found = words.get(5)?.rsplit(':').next()?;
+        (found == inode).then(|| words[4].parse().expect("a process id"))
+    };
+    locks.lines().filter_map(holder).collect()
+}
+
+/// A process without locks does not have the file open for the others: the next one that closes it deletes the log, and
+/// writes are lost.
+#[test]
+fn agents_keep_their_locks_on_the_sqlite_file() {
+    let stage = ready(Store::Embedded, LINKS, &DUAL, &[]);
+    let (file, log) = (store(&stage), format!("{}-wal", store(&stage)));
+    let agents: BTreeSet<u32> =
+        stage.nodes.iter().map(|node| node.agent.as_ref().expect("an agent").id()).collect();
+    let holders = lock_holders(&file);
+    assert!(agents.is_subset(&holders), "agents {agents:?}, locks {holders:?}");
+    let inode = || std::fs::metadata(&log).expect(&log).ino();
+    let before = inode();
+    ipam(&stage, "show");
+    assert_eq!(inode(), before, "the log was replaced");
 }
 
 #[test]

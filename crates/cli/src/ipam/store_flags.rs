@@ -1,7 +1,5 @@
 //! The flags that name a store of pools and blocks, and opening it.
 
-use std::fs::File;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -108,15 +106,8 @@ impl StoreFlags {
             members if members.contains("://") => self.open_etcd(members).map_err(Failure::context(what)),
             file => {
                 let path = Path::new(file.strip_prefix("sqlite:").unwrap_or(file));
-                match File::open(path) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => {
-                        if !create {
-                            return Err(missing(what, path));
-                        }
-                    }
-                    // SQLite's own error does not say that rights are missing. Closing the file would drop the locks of
-                    // a store in the same file; this process has none open yet.
-                    opened => drop(opened.map_err(Failure::reading(what, path))?),
+                if !path.try_exists().map_err(Failure::reading(what, path))? && !create {
+                    return Err(missing(what, path));
                 }
                 if let Some(dir) = path.parent().filter(|_| create) {
                     // If this fails, opening the file fails and reports the error.
