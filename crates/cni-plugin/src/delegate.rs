@@ -4,6 +4,7 @@
 //! process, which saves an exec.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use podwire_cni_spec::{json, Attachment};
@@ -11,7 +12,8 @@ use serde_json::Value;
 
 use crate::dispatch::call;
 use crate::exec::{self, Execution};
-use crate::{repair, Command, Context, Finding, Plugin, Request, Result};
+use crate::repair::{self, Mode, Outcome, Report, Reported};
+use crate::{Command, Context, Finding, Plugin, Request, Result};
 
 /// The least time for the DEL that undoes a failed ADD, even if the caller's deadline is near.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -71,14 +73,55 @@ pub fn check(req: &Request<'_>, kind: &str) -> Result<()> {
     send(req, kind, Command::Check).map(drop)
 }
 
-/// The differences that the plugin `kind` finds. Those of an executed plugin have no repair.
+/// The differences that the plugin `kind` finds. An executed plugin of the SDK lists them one by one, with its repairs; the
+/// error of another one is its only difference, without a repair.
 pub fn inspect<'p>(req: &Request<'p>, kind: &str) -> Result<Vec<Finding<'p>>> {
     match exec::find(kind, &req.path).ok().and_then(|file| req.registry.in_file(kind, &file)) {
         Some(plugin) if !req.callers.contains(&plugin.name()) => {
             plugin.inspect(&passed_on(req, plugin, Command::Check))
         }
-        _ => Ok(check(req, kind).err().map(Finding::from).into_iter().collect()),
+        _ => Ok(match check(req, kind) {
+            Ok(()) => Vec::new(),
+            Err(error) => executed_findings(req, kind).unwrap_or_else(|| vec![error.into()]),
+        }),
     }
+}
+
+/// The differences that an executed plugin of the SDK lists; `None` if it is none of the SDK.
+fn executed_findings<'p>(req: &Request<'p>, kind: &str) -> Option<Vec<Finding<'p>>> {
+    let report = settle(req, kind, Mode::Inspect).ok()??;
+    let finding = |one: Reported| {
+        let finding = Finding::new(&*one.what);
+        if one.outcome != Outcome::Repairable {
+            return finding;
+        }
+        let (req, kind) = (req.clone(), kind.to_owned());
+        finding.repaired_by(move || repair_executed(&req, &kind, &one.what))
+    };
+    Some(report.differences.into_iter().map(finding).collect())
+}
+
+/// Lets an executed plugin of the SDK repair. It repairs all its differences at once, so the one that is asked about may
+/// be gone since an earlier call.
+fn repair_executed(req: &Request<'_>, kind: &str, what: &str) -> Result<()> {
+    let report = settle(req, kind, Mode::Repair)?;
+    let found = report.and_then(|report| report.differences.into_iter().find(|one| one.what == what));
+    match found.map(|one| one.outcome) {
+        None | Some(Outcome::Repaired) => Ok(()),
+        Some(Outcome::Failed { reason }) => Err(podwire_cni_spec::Error::internal(reason).into()),
+        Some(Outcome::Repairable | Outcome::NotRepaired) => {
+            Err(podwire_cni_spec::Error::internal(what).into())
+        }
+    }
+}
+
+/// A CHECK that asks an executed plugin for a report; `None` if it answers without one.
+fn settle(req: &Request<'_>, kind: &str, mode: Mode) -> Result<Option<Report>> {
+    let file = exec::find(kind, &req.path)?;
+    if req.registry.in_file(kind, &file).is_some() {
+        return Ok(None);
+    }
+    Ok(Report::parse(&execute(req, &file, Command::Check, mode.as_str())?))
 }
 
 /// GC by the plugin `kind`.
@@ -134,7 +177,16 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         // The caller has passed the own-namespace check.
         return call(plugin, &passed_on(req, plugin, command), true);
     }
-    let file = found?;
+    // The delegate answers CHECK with an error, whatever the caller was asked.
+    let output = execute(req, &found?, command, "")?;
+    if command != Command::Add || output.iter().all(u8::is_ascii_whitespace) {
+        return Ok(None);
+    }
+    Ok(Some(json::parse(&output).doing(|| format!("read the result of plugin {kind}"))?))
+}
+
+/// Executes a plugin with the caller's request. `mode` is the value of [`repair::VARIABLE`].
+fn execute(req: &Request<'_>, file: &Path, command: Command, mode: &str) -> Result<Vec<u8>> {
     let path = std::env::join_paths(&req.path).unwrap_or_default();
     let cni: [(&'static str, OsString); 7] = [
         ("CNI_COMMAND", command.as_str().into()),
@@ -143,8 +195,7 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         ("CNI_IFNAME", req.ifname.clone().into()),
         ("CNI_ARGS", req.args.to_string().into()),
         ("CNI_PATH", path),
-        // The delegate answers CHECK with an error, whatever the caller was asked.
-        (repair::VARIABLE, OsString::new()),
+        (repair::VARIABLE, mode.into()),
     ];
     let stdin = match command {
         Command::Gc if !req.busy.is_empty() => with_all_valid(req)?.to_string(),
@@ -156,9 +207,5 @@ fn send(req: &Request<'_>, kind: &str, command: Command) -> Result<Option<Value>
         (Command::Add, Command::Del) => req.deadline.map(|end| end.max(Instant::now() + UNDO_TIMEOUT)),
         _ => req.deadline,
     };
-    let output = Execution { file: &file, env, stdin: stdin.as_bytes(), deadline }.run()?;
-    if command != Command::Add || output.iter().all(u8::is_ascii_whitespace) {
-        return Ok(None);
-    }
-    Ok(Some(json::parse(&output).doing(|| format!("read the result of plugin {kind}"))?))
+    Execution { file, env, stdin: stdin.as_bytes(), deadline }.run()
 }

@@ -64,7 +64,9 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
-    /// It has no repair, or none was asked for.
+    /// It has a repair, and none was asked for.
+    Repairable,
+    /// It has no repair.
     NotRepaired,
 }
 
@@ -85,13 +87,13 @@ impl Finding<'_> {
     /// Repairs the difference if `mode` asks for it and it has a repair.
     pub fn settle(self, mode: Mode) -> Reported {
         let what = self.to_string();
-        let outcome = if mode == Mode::Inspect || !self.is_repairable() {
-            Outcome::NotRepaired
-        } else {
-            match self.repair() {
+        let outcome = match (self.is_repairable(), mode) {
+            (false, _) => Outcome::NotRepaired,
+            (true, Mode::Inspect) => Outcome::Repairable,
+            (true, Mode::Repair) => match self.repair() {
                 Ok(()) => Outcome::Repaired,
                 Err(error) => Outcome::Failed { reason: error.to_string() },
-            }
+            },
         };
         Reported { what, outcome }
     }
@@ -173,7 +175,12 @@ mod tests {
         ]});
         assert_eq!(check("repair"), (0, report.clone()));
         let (status, listed) = check("inspect");
-        assert_eq!((status, listed.to_string().matches("notRepaired").count()), (0, 3));
+        let outcomes =
+            listed["podwireRepair"].as_array().unwrap().iter().map(|one| one["outcome"].as_str().unwrap());
+        assert_eq!(
+            (status, outcomes.collect::<Vec<_>>()),
+            (0, vec!["repairable", "repairable", "notRepaired"])
+        );
         let report = Report::parse(report.to_string().as_bytes()).unwrap();
         assert_eq!(report.differences[1].outcome, Outcome::Failed { reason: "it is busy".into() });
         for other in ["", "{}", r#"{"cniVersion": "1.0.0"}"#, "text"] {

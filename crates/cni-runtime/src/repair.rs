@@ -159,7 +159,7 @@ impl Round {
                     continue;
                 }
                 Outcome::Failed { reason } => drop(reasons.insert(found.what.clone(), reason)),
-                Outcome::NotRepaired => {}
+                Outcome::Repairable | Outcome::NotRepaired => {}
             }
             let reason = reasons.get(&found.what).cloned();
             repaired.remaining.push(Remaining { plugin: found.plugin, what: found.what, reason });

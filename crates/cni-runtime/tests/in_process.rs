@@ -248,6 +248,42 @@ fn a_repair_fixes_what_it_can_and_reports_the_rest() {
     assert_eq!((repaired, left), (vec!["ours: down".into()], vec![complaint.into()]));
 }
 
+/// An executed IPAM plugin of the SDK, as a script. Each of its differences is a file in this folder: `sticky` has no
+/// repair.
+const DELEGATE_OF_THE_SDK: &str = r#"
+cd "${0%/*}/../damage"
+list=
+for what in *; do
+  [ -e "$what" ] || exit 0
+  case $PODWIRE_REPAIR:$what in
+  *:sticky) outcome=notRepaired ;;
+  repair:*) rm "$what"; outcome=repaired ;;
+  *) outcome=repairable ;;
+  esac
+  list="$list${list:+,}{\"what\": \"$what\", \"outcome\": \"$outcome\"}"
+done
+if [ -z "$PODWIRE_REPAIR" ]; then echo '{"code": 999, "msg": "damaged"}'; exit 1; fi
+echo "{\"podwireRepair\": [$list]}"
+exit 0
+"#;
+
+#[test]
+fn an_executed_delegate_of_the_sdk_repairs() {
+    let bench = bench();
+    let folder = bench.root.join("damage");
+    fs::create_dir(&folder).unwrap();
+    bench.does("theirs", "CHECK", DELEGATE_OF_THE_SDK);
+    for what in ["address", "route", "sticky"] {
+        fs::write(folder.join(what), "").unwrap();
+    }
+    let (repaired, left) = repair(&bench, &["asks"], &[]);
+    assert_eq!(repaired, ["asks: address", "asks: route"]);
+    assert_eq!(left, ["asks: sticky"]);
+    fs::remove_file(folder.join("sticky")).unwrap();
+    let none: Vec<String> = Vec::new();
+    assert_eq!(repair(&bench, &["asks"], &[]), (none.clone(), none));
+}
+
 #[test]
 fn a_network_with_disabled_checks_is_not_repaired() {
     let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

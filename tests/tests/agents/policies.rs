@@ -130,6 +130,23 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
     assert_kept_apart(&stage);
 }
 
+/// Policies are turned on at a node that has pods.
+#[test]
+fn pods_from_before_policies_are_kept_apart_like_others() {
+    let mut stage = stage_without_agents();
+    stage.start_agent(1, &["--cni-version", "1.1.0", "--cni-network", "flannel"]);
+    stage.wait_ready(1);
+    add_all(&stage);
+    assert!(reaches(&stage, "other", "db"), "there are no policies yet");
+    stage.kill_agent(1);
+    start(&mut stage, "flannel");
+    stage.wait_until("the policy is enforced for them", |stage| is_kept_from(stage, "other", "db"));
+    assert_kept_apart(&stage);
+    let policies = &stage.status(1)["policies"];
+    assert_eq!(policies["interfaces"], 3, "{policies}");
+    assert_eq!(policies["unguardedPods"]["count"], 0, "{policies}");
+}
+
 /// Pods on a bridge have link-local addresses, which no policy names.
 #[test]
 fn link_local_addresses_do_not_bypass_policies() {
