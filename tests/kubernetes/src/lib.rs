@@ -28,6 +28,7 @@ mod cluster;
 mod control_plane;
 mod machine;
 pub mod manifest;
+pub mod metrics;
 mod programs;
 pub mod web;
 

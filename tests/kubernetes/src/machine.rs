@@ -1,6 +1,5 @@
 //! A node: containerd, kubelet and kube-proxy on a stage.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use podwire_runtime_tests::{Container, Containerd, Cri, Daemon, Stage, Unlike, SOCKET};
@@ -8,6 +7,7 @@ use podwire_tests::Output;
 use serde_json::{json, Value};
 
 use crate::control_plane::{logged, ControlPlane, ADDRESS, PODS};
+use crate::metrics::Metrics;
 
 /// Values under /proc/sys that kubelet requires. It would write them, for the whole machine that runs the test.
 const KERNEL: &[(&str, &str)] = &[
@@ -153,11 +153,20 @@ impl Machine {
         serde_json::from_slice(&asked).unwrap_or_default()
     }
 
-    /// The values of its agent's metrics without labels, by name.
-    pub fn agent_metrics(&self) -> BTreeMap<String, f64> {
-        let asked = self.stage().sh("timeout 5 busybox wget -qO- http://127.0.0.1:9472/metrics");
-        let values = asked.lines().filter_map(|line| line.split_once(' '));
-        values.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
+    /// The metrics of its agent.
+    pub fn agent_metrics(&self) -> Option<Metrics> {
+        self.metrics(9472)
+    }
+
+    /// The metrics of the controller, if it runs here.
+    pub fn controller_metrics(&self) -> Option<Metrics> {
+        self.metrics(9473)
+    }
+
+    fn metrics(&self, port: u16) -> Option<Metrics> {
+        let asked = format!("timeout 5 busybox wget -qO- http://127.0.0.1:{port}/metrics");
+        let said = self.stage().try_sh(&asked);
+        said.status.success().then(|| Metrics::read(&String::from_utf8_lossy(&said.stdout)))
     }
 
     /// Runs a shell script in a container. `container` is its id as Kubernetes shows it (`containerd://…`).

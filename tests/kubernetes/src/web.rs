@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{json, Value};
 
-use crate::{Cluster, Machine};
+use crate::{metrics, Cluster, Machine};
 
 /// The page of a pod: the address of the client.
 const SERVE: &str = "mkdir -p /www/cgi-bin && cd /www/cgi-bin && echo '#!/bin/sh
@@ -114,6 +114,9 @@ pub fn kept_apart(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
         }
     }
     cluster.wait("kubelet's probes pass", || served(cluster, pods.len()));
+    for machine in machines.iter().filter(|machine| nodes_of(pods).contains(machine.name.as_str())) {
+        metrics::drops_are_counted(cluster, machine);
+    }
     cluster.api.delete(&[closed]);
     all_reach_all(cluster, machines, pods);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use podwire_kubernetes_tests::metrics::{self, at_least, become_true, is};
 use podwire_kubernetes_tests::web::{
     all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web, Served,
 };
@@ -35,6 +36,7 @@ fn pods_reach_each_other_and_the_addresses_of_a_lost_node_are_released() {
     annotations_of_pods_and_nodes_are_set(&cluster, &machines, &pods);
     rights_are_minimal(&cluster);
     no_problems_are_reported(&cluster, &machines);
+    metrics_are_true(&cluster, &machines);
 
     reboot(&cluster, &mut machines, 1);
     lose_node(&cluster, machines.remove(2));
@@ -43,6 +45,7 @@ fn pods_reach_each_other_and_the_addresses_of_a_lost_node_are_released() {
     });
     all_reach_all(&cluster, &machines, &pods);
     no_problems_are_reported(&cluster, &machines);
+    controllers_metrics_are_true(&cluster, &machines);
     agents_are_removed(&cluster, &machines);
 
     drop(machines);
@@ -108,6 +111,59 @@ fn no_problems_are_reported(cluster: &Cluster, machines: &[Machine]) {
         let said = machine.stage().sh("cat /var/log/pods/kube-system_podwire-*/*/*.log");
         assert!(!said.contains("forbidden"), "{}: {said}", machine.name);
     }
+}
+
+/// Every metric that the docs name equals what the node and the API server have.
+fn metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
+    let documented = metrics::documented("docs/agent-calico.md");
+    for machine in machines {
+        become_true(cluster, &machine.name, || {
+            let blocks = cluster.api.list(GROUP, "IPAMBlock");
+            let warm = format!("podwire-warm-{}", machine.name);
+            let warm: usize = blocks.iter().map(|block| addresses_of(block, &warm)).sum();
+            let owner = format!("host:{}", machine.name);
+            let own = blocks.iter().filter(|block| block["spec"]["affinity"] == owner.as_str()).count();
+            let pods = machine.stage().sh("ip -o link | grep -c ': cali'");
+            let pods: f64 = pods.trim().parse().expect("a number");
+            let own = [
+                ("podwire_agent_leases", is(pods)),
+                ("podwire_agent_warm_pool_addresses", is(warm as f64)),
+                ("podwire_agent_unsynced_records", is(0)),
+                ("podwire_agent_conflicting_addresses", is(0)),
+                ("podwire_agent_unreadable_records", is(0)),
+                ("podwire_agent_blocks", is(own as f64)),
+                ("podwire_agent_routes", is((blocks.len() - own) as f64)),
+                ("podwire_agent_store_answers", is(1)),
+                // There is no BGP here.
+                ("podwire_agent_bgp_session_established", is(0)),
+            ];
+            let expected = [&metrics::of_agent(pods, machines.len() as f64 - 1.0)[..], &own].concat();
+            Some(machine.agent_metrics()?.differences(&documented, &expected))
+        });
+    }
+}
+
+/// The number of addresses of a block that a handle has.
+fn addresses_of(block: &Value, handle: &str) -> usize {
+    let allocations = block["spec"]["allocations"].as_array().expect("allocations").iter();
+    let of =
+        |index: u64| &block["spec"]["attributes"][usize::try_from(index).expect("an index")]["handle_id"];
+    allocations.filter_map(Value::as_u64).filter(|index| of(*index) == handle).count()
+}
+
+/// After a node was lost.
+fn controllers_metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
+    let expected = [
+        ("podwire_controller_suspected_addresses", is(0)),
+        ("podwire_controller_released_addresses_total", at_least(1)),
+        ("podwire_controller_freed_nodes_total", is(1)),
+        ("podwire_controller_collection_failures_total", is(0)),
+    ];
+    let names = expected.iter().map(|(name, _)| name.to_string()).collect();
+    become_true(cluster, "controller", || {
+        let found = machines.iter().find_map(Machine::controller_metrics)?;
+        Some(found.differences(&names, &expected))
+    });
 }
 
 /// A node disappears without cleanup: the controller releases the addresses of its pods, its own addresses and its

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use podwire_kubernetes_tests::metrics::{self, at_least, is};
 use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web};
 use podwire_kubernetes_tests::{manifest, Cluster, Machine, Ranges};
 use serde_json::Value;
@@ -68,7 +69,7 @@ fn nodes_become_ready_with_their_agents_and_pods_of_all_reach_each_other_through
     assert_eq!(nodes_of(&pods), BTreeSet::from(["n1", "n2", "n3"]));
     all_reach_all(&cluster, &machines, &pods);
 
-    metrics_are_true(&cluster, &machines);
+    metrics_are_true(&cluster, &machines, ranges);
 
     upgrade(&cluster, &machines, &objects);
     // The agents find existing pods and rules.
@@ -125,33 +126,73 @@ fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
     }
 }
 
-/// The metrics equal what the node and the API server have.
-fn metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
+/// Every metric that the docs name equals what the nodes and the API server have.
+fn metrics_are_true(cluster: &Cluster, machines: &[Machine], ranges: Ranges) {
+    let documented = metrics::documented("docs/agent-flannel.md");
     for machine in machines {
-        let addresses = machine.stage().sh("find /var/lib/cni/networks -type f -name '*.*.*.*' | wc -l");
-        let addresses: f64 = addresses.trim().parse().expect("a number");
+        let count = |script: &str| -> f64 { machine.stage().sh(script).trim().parse().expect("a number") };
+        let addresses = count("find /var/lib/cni/networks -type f -name '*.*.*.*' | wc -l");
         assert!(addresses > 0.0, "{} has no pods", machine.name);
-        let expected = [
-            ("podwire_agent_ready", 1.0),
-            ("podwire_agent_source_current", 1.0),
-            ("podwire_agent_peers", machines.len() as f64 - 1.0),
-            ("podwire_agent_unreachable_peers", 0.0),
-            ("podwire_agent_problems", 0.0),
-            ("podwire_agent_pod_cidr_addresses", 256.0),
-            ("podwire_agent_pod_cidr_addresses_used", addresses),
-            ("podwire_agent_policy_enforced", 1.0),
+        let peers = machines.len() as f64 - 1.0;
+        let own = [
+            ("podwire_agent_source_current", is(1)),
+            ("podwire_agent_pod_cidr_addresses", is(256)),
+            ("podwire_agent_pod_cidr_addresses_used", is(addresses)),
+            ("podwire_agent_kernel_objects{kind=\"device\"}", is(1)),
+            (
+                "podwire_agent_kernel_objects{kind=\"route\"}",
+                is(count("ip route show dev flannel.1 | wc -l")),
+            ),
+            ("podwire_agent_kernel_objects{kind=\"neighbour\"}", is(peers)),
+            ("podwire_agent_kernel_objects{kind=\"forwarding\"}", is(peers)),
+            // The device, and three objects for each peer.
+            ("podwire_agent_kernel_changes_total", at_least(1.0 + 3.0 * peers)),
+            ("podwire_agent_convergence_seconds", at_least(1)),
+            ("podwire_agent_reconciles_total", at_least(1)),
+            ("podwire_agent_reconcile_seconds", at_least(1)),
+            ("podwire_agent_reconcile_failures_total", is(0)),
+            ("podwire_agent_plugin_call_seconds", at_least(addresses)),
+            // An ADD may be tried before the agent is ready.
+            ("podwire_agent_plugin_call_failures_total", at_least(0)),
         ];
-        cluster.wait(&format!("the metrics of {} are true", machine.name), || {
-            let metrics = machine.agent_metrics();
-            let wrong = expected.iter().find(|(name, value)| metrics.get(*name) != Some(value));
-            wrong
-                .is_none_or(|(name, value)| {
-                    println!("{name} is {:?}, not {value}", metrics.get(*name));
-                    false
-                })
-                .then_some(())
+        let expected = [&metrics::of_agent(addresses, peers)[..], &own].concat();
+        metrics::become_true(cluster, &machine.name, || {
+            Some(machine.agent_metrics()?.differences(&documented, &expected))
         });
     }
+    if ranges == Ranges::Podwire {
+        controllers_metrics_are_true(cluster, machines);
+    }
+}
+
+fn controllers_metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
+    let nodes = machines.len() as f64;
+    let expected = [
+        ("leader_election_master_status", is(1)),
+        ("node_ipam_controller_cidrset_cidrs_allocations_total", is(nodes)),
+        ("node_ipam_controller_cidrset_cidrs_releases_total", is(0)),
+        // A /16 in parts of /24.
+        ("node_ipam_controller_cirdset_max_cidrs", is(256)),
+        ("node_ipam_controller_cidrset_usage_cidrs", is(nodes / 256.0)),
+        ("node_ipam_controller_cidrset_allocation_tries_per_request", is(nodes)),
+        ("podwire_controller_nodes", is(nodes)),
+        ("podwire_controller_waiting_nodes", is(0)),
+        ("podwire_controller_quarantined_nodes", is(0)),
+        ("podwire_controller_writes_total", is(nodes)),
+        ("podwire_controller_write_failures_total", is(0)),
+        ("podwire_controller_watch_failures_total", is(0)),
+        ("podwire_controller_suspected_addresses", is(0)),
+        ("podwire_controller_released_addresses_total", is(0)),
+        ("podwire_controller_repaired_records_total", is(0)),
+        ("podwire_controller_freed_nodes_total", is(0)),
+        ("podwire_controller_collection_failures_total", is(0)),
+        ("podwire_controller_assignment_seconds", is(nodes)),
+    ];
+    let documented = metrics::documented("docs/controller.md");
+    metrics::become_true(cluster, "controller", || {
+        let found = machines.iter().find_map(Machine::controller_metrics)?;
+        Some(found.differences(&documented, &expected))
+    });
 }
 
 /// Another version of the agents is rolled out, node by node, and no packet between nodes is lost.
