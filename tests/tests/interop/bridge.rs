@@ -132,7 +132,7 @@ pub fn refusals() -> Vec<Case> {
         case("an interface of that name in the pod", json!({}))
             .after("ip -n p1 link add eth0 type veth peer name other")
             .fails("eth0")
-            .differs(&[FAILED_ADD, UNTOUCHED]),
+            .differs(&[FAILED_ADD, BRIDGE_MAC, UNTOUCHED]),
         case("a namespace that is not there", json!({}))
             .env("CNI_NETNS", "/run/netns/nowhere")
             .fails("/run/netns/nowhere")

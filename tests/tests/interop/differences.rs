@@ -147,14 +147,6 @@ pub const DIFFERENCES: &[Difference] = &[
         ],
     },
     Difference {
-        name: FAILED_ADD,
-        // When the port is removed, the bridge loses its carrier.
-        lines: &[
-            "- after *: node address br0 fe80::(br0)/64: *",
-            "- after *: node route6 type local dst fe80::(br0) dev br0 *",
-        ],
-    },
-    Difference {
         name: BRIDGE_MAC,
         lines: &[
             "- ADD * by bridge interfaces[0] mac = mac(end *",
