@@ -104,7 +104,7 @@ pub(crate) struct Flannel {
         hide_env = true
     )]
     healthz_port: u16,
-    /// Remove Podwire's rules and the numbers that mark its routes, leave routes and devices to flanneld, and exit.
+    /// Remove Podwire's rules and the marks of its routes, leave the rest to flanneld, and exit.
     #[arg(long)]
     retire: bool,
     /// Log format; RUST_LOG=debug logs more.

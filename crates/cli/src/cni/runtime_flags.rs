@@ -19,7 +19,7 @@ pub(crate) struct RuntimeFlags {
     /// Directory of network configs [default: $NETCONFPATH or /etc/cni/net.d].
     #[arg(long, value_name = "DIR")]
     conf_dir: Option<PathBuf>,
-    /// Directory of plugins; repeatable [default: $CNI_PATH; otherwise beside this program and in the usual ones].
+    /// Directory of plugins; repeatable [default: $CNI_PATH, or beside this program and the usual ones].
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
     /// Directory of the attachment records.
