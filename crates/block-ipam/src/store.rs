@@ -40,6 +40,16 @@ pub trait Store {
     /// Deletes the value that was read with `revision`. Fails with [`StoreError::Changed`] or [`StoreError::Missing`].
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError>;
 
+    /// Writes the endpoint of a pod that was attached, without a read before. `false` if that takes a read.
+    fn publish_unread(&self, _key: &str, _value: &[u8]) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
+    /// Withdraws the endpoint of a container that was detached, without a read before. `false` if that takes a read.
+    fn withdraw_unread(&self, _key: &str, _container: &str) -> Result<bool, StoreError> {
+        Ok(false)
+    }
+
     /// Follows all keys that begin with one of `prefixes`.
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
         Err(StoreError::Unavailable {
@@ -75,6 +85,14 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
         (**self).delete(key, revision)
+    }
+
+    fn publish_unread(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
+        (**self).publish_unread(key, value)
+    }
+
+    fn withdraw_unread(&self, key: &str, container: &str) -> Result<bool, StoreError> {
+        (**self).withdraw_unread(key, container)
     }
 
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {

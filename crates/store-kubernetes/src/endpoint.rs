@@ -55,17 +55,35 @@ impl<'a> PodEndpoint<'a> {
     /// Writes the endpoint's addresses and container to its pod. Fails with [`StoreError::Missing`] if another pod has
     /// the name by now.
     pub(crate) fn update(&self, value: &[u8], revision: Revision) -> Result<Revision, StoreError> {
-        let endpoint: Value = serde_json::from_slice(value)
-            .map_err(|error| self.server.unavailable("update", self.key, error.to_string()))?;
-        let networks = endpoint["spec"]["ipNetworks"].as_array().into_iter().flatten();
-        let networks: Vec<&str> = networks.filter_map(Value::as_str).collect();
-        let annotations = json!({
-            FIRST_IP: networks.first().copied().unwrap_or_default(),
-            ALL_IPS: networks.join(","),
-            CONTAINER_ID: endpoint["spec"]["containerID"],
-        });
+        let endpoint = self.parse(value)?;
         let uid = endpoint["metadata"]["uid"].as_str();
-        self.annotate("update", &annotations, &Precondition { revision, uid })
+        self.annotate("update", &annotations(&endpoint), &Precondition { revision, uid })
+    }
+
+    fn parse(&self, value: &[u8]) -> Result<Value, StoreError> {
+        serde_json::from_slice(value)
+            .map_err(|error| self.server.unavailable("update", self.key, error.to_string()))
+    }
+
+    /// Writes the endpoint to its pod without reading the pod. `false` if the pod is not known by its uid, or if the
+    /// server refuses it.
+    pub(crate) fn publish_unread(&self, value: &[u8]) -> Result<bool, StoreError> {
+        let endpoint = self.parse(value)?;
+        let Some(uid) = endpoint["metadata"]["uid"].as_str() else { return Ok(false) };
+        let patch = json!({ "metadata": { "annotations": annotations(&endpoint), "uid": uid } });
+        Ok(is_done(&self.server.patch_status(&self.path, &self.pod, &patch)))
+    }
+
+    /// Removes the addresses without reading the pod, if they are this container's. `false` if they are not, or if the
+    /// server refuses it.
+    pub(crate) fn withdraw_unread(&self, container: &str) -> bool {
+        let at = |annotation: &str| format!("/metadata/annotations/{}", annotation.replace('/', "~1"));
+        let patch = json!([
+            { "op": "test", "path": at(CONTAINER_ID), "value": container },
+            { "op": "replace", "path": at(FIRST_IP), "value": "" },
+            { "op": "replace", "path": at(ALL_IPS), "value": "" },
+        ]);
+        is_done(&self.server.patch_status_if(&self.path, &self.pod, &patch))
     }
 
     /// Removes the addresses. The container's id stays: a repeated DEL uses it to check whose endpoint it was.
@@ -140,6 +158,22 @@ impl<'a> PodEndpoint<'a> {
             },
         })
     }
+}
+
+/// A pod that is gone has no endpoint, so nothing is left to do.
+fn is_done(patched: &Result<Value, Refusal>) -> bool {
+    matches!(patched, Ok(_) | Err(Refusal::Missing(_)))
+}
+
+/// The annotations of an endpoint's pod.
+fn annotations(endpoint: &Value) -> Value {
+    let networks = endpoint["spec"]["ipNetworks"].as_array().into_iter().flatten();
+    let networks: Vec<&str> = networks.filter_map(Value::as_str).collect();
+    json!({
+        FIRST_IP: networks.first().copied().unwrap_or_default(),
+        ALL_IPS: networks.join(","),
+        CONTAINER_ID: endpoint["spec"]["containerID"],
+    })
 }
 
 /// The pod in the name of an endpoint, `NODE-k8s-POD-INTERFACE`. A hyphen in a part is doubled.

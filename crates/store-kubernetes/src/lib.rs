@@ -376,6 +376,18 @@ impl Store for KubernetesStore {
         }
     }
 
+    fn publish_unread(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
+        let Some(Key::Endpoint(namespace, name)) = Key::parse(key) else { return Ok(false) };
+        let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
+        endpoint.map_or(Ok(false), |endpoint| endpoint.publish_unread(value))
+    }
+
+    fn withdraw_unread(&self, key: &str, container: &str) -> Result<bool, StoreError> {
+        let Some(Key::Endpoint(namespace, name)) = Key::parse(key) else { return Ok(false) };
+        let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
+        Ok(endpoint.is_some_and(|endpoint| endpoint.withdraw_unread(container)))
+    }
+
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
         let follow = KubernetesFollow::new(self.kubeconfig.as_deref(), self.group, prefixes);
         Ok(Box::new(follow.map_err(|why| self.unavailable("follow", &prefixes.join(", "), why))?))

@@ -138,6 +138,14 @@ impl Server {
         self.request(|| self.send(Request::new(path).patch_subresource("status", name, &params, &patch)))
     }
 
+    /// Applies a JSON patch to an object's `status` subresource. Its tests fail with [`Refusal::Other`].
+    pub(crate) fn patch_status_if(&self, path: &str, name: &str, patch: &Value) -> Result<Value, Refusal> {
+        let operations =
+            serde_json::from_value(patch.clone()).map_err(|error| Refusal::Other(error.to_string()))?;
+        let (params, patch) = (PatchParams::default(), Patch::Json::<()>(operations));
+        self.request(|| self.send(Request::new(path).patch_subresource("status", name, &params, &patch)))
+    }
+
     /// Deletes an object, if it has not changed since it was read.
     pub(crate) fn delete(&self, path: &str, object: &Value) -> Result<(), Refusal> {
         let text = |field: &str| object["metadata"][field].as_str().map(String::from);

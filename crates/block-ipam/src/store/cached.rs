@@ -102,6 +102,14 @@ impl Store for Cached<'_> {
         self.store.delete(key, revision)
     }
 
+    fn publish_unread(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
+        self.store.publish_unread(key, value)
+    }
+
+    fn withdraw_unread(&self, key: &str, container: &str) -> Result<bool, StoreError> {
+        self.store.withdraw_unread(key, container)
+    }
+
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
         self.store.follow(prefixes)
     }

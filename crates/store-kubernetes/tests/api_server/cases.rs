@@ -40,6 +40,7 @@ cases![
     refusals_have_the_servers_message,
     a_dropped_setting_is_reported,
     an_endpoint_is_read_from_its_pod,
+    an_endpoint_is_written_without_a_read,
     a_nodes_pods_are_known_without_requests,
     an_unknown_pod_is_read,
     an_outage_is_reported_and_recovered,
@@ -612,6 +613,40 @@ fn an_endpoint_is_read_from_its_pod(server: &mut KubeApiServer) {
     assert_eq!(store.create(key, &value("4713", uid)), Err(gone.clone()));
     assert_eq!(store.update(key, &value("4713", uid), written), Err(gone));
     assert!(store.list("/calico/resources/v3/projectcalico.org/workloadendpoints/").unwrap().is_empty());
+}
+
+fn an_endpoint_is_written_without_a_read(server: &mut KubeApiServer) {
+    let store = open(server, ApiGroup::V1);
+    let pod = server.create_pod("shop", "web-2", "node-1", json!({"theirs": "stays"}));
+    let key = "/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node--1-k8s-web--2-eth0";
+    let addresses = || {
+        let pod = server.request("GET", "/api/v1/namespaces/shop/pods/web-2", None).unwrap();
+        let annotations = &pod["metadata"]["annotations"];
+        assert_eq!(annotations["theirs"], "stays");
+        annotations["cni.projectcalico.org/podIPs"].as_str().unwrap_or("none").to_owned()
+    };
+    let value = |uid: &str| {
+        let spec = json!({"containerID": "4711", "ipNetworks": ["10.244.1.5/32", "fd00::5/128"]});
+        json!({"metadata": {"uid": uid}, "spec": spec}).to_string().into_bytes()
+    };
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let reads = || server.core_requests("GET", "pods");
+    let before = reads();
+    assert!(!store.withdraw_unread(key, "4711").unwrap(), "nothing was published");
+    assert!(!store.publish_unread(key, &value("another")).unwrap(), "another pod has the name");
+    assert!(store.publish_unread(key, &value(uid)).unwrap());
+    assert_eq!(reads(), before);
+    assert_eq!(addresses(), "10.244.1.5/32,fd00::5/128");
+    let before = reads();
+    assert!(!store.withdraw_unread(key, "4710").unwrap(), "a later container has the addresses");
+    assert_eq!(reads(), before);
+    assert_eq!(addresses(), "10.244.1.5/32,fd00::5/128");
+    assert!(store.withdraw_unread(key, "4711").unwrap());
+    assert_eq!(addresses(), "");
+    server.delete_pod("shop", "web-2");
+    assert!(store.publish_unread(key, &value(uid)).unwrap() && store.withdraw_unread(key, "4711").unwrap());
+    // Objects that no pod has are read before each write.
+    assert!(!store.publish_unread(HANDLE, b"{}").unwrap() && !store.withdraw_unread(HANDLE, "4711").unwrap());
 }
 
 fn pods(server: &KubeApiServer) -> Pods {

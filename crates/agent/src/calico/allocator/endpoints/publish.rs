@@ -20,6 +20,12 @@ pub(super) const MAX_TRIES: usize = 10;
 pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Result<(), IpamError> {
     let Some((name, key)) = name_and_key(endpoint, node) else { return Ok(()) };
     ensure_profile(store, endpoint, name.is_pod())?;
+    if !endpoint.metadata.uid.is_empty() {
+        let object = record::object(endpoint, &name, None, Timestamp::now());
+        if store.publish_unread(&key, &encode(&key, &object)?)? {
+            return Ok(());
+        }
+    }
     let mut was_missing = false;
     for _ in 0..MAX_TRIES {
         let (name, entry) = find(store, &name, &key)?;
@@ -33,8 +39,7 @@ pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoi
             return Ok(());
         }
         let object = record::object(endpoint, &name, before.as_ref(), Timestamp::now());
-        let bytes = podwire_block_ipam::encode_as_go(&object)
-            .map_err(|error| IpamError::Malformed { key: key.clone(), why: error.to_string() })?;
+        let bytes = encode(&key, &object)?;
         let written = match &entry {
             Some(entry) => store.update(&key, &bytes, entry.revision),
             None => store.create(&key, &bytes),
@@ -54,6 +59,9 @@ pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoi
 /// Withdraws the endpoint of a detached pod, unless the object belongs to another sandbox now.
 pub(in super::super) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result<(), IpamError> {
     let Some((name, key)) = name_and_key(gone, node) else { return Ok(()) };
+    if !gone.owner.container.is_empty() && store.withdraw_unread(&key, &gone.owner.container)? {
+        return Ok(());
+    }
     for _ in 0..MAX_TRIES {
         let (name, entry) = find(store, &name, &key)?;
         let Some(entry) = entry else { return Ok(()) };
@@ -115,6 +123,11 @@ pub(super) fn decode(entry: &Entry) -> Result<Value, IpamError> {
     }
 }
 
+fn encode(key: &str, object: &Value) -> Result<Vec<u8>, IpamError> {
+    podwire_block_ipam::encode_as_go(object)
+        .map_err(|error| IpamError::Malformed { key: key.into(), why: error.to_string() })
+}
+
 /// Creates the profile of a network without policies, which has the network's name, and those of its secondary
 /// networks. An existing profile is not changed.
 pub(super) fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: bool) -> Result<(), IpamError> {
@@ -125,8 +138,7 @@ pub(super) fn ensure_profile(store: &dyn Store, endpoint: &Endpoint, is_pod: boo
         if store.get(&key)?.is_some() {
             continue;
         }
-        let bytes = podwire_block_ipam::encode_as_go(&record::profile(network, is_pod, Timestamp::now()))
-            .map_err(|error| IpamError::Malformed { key: key.clone(), why: error.to_string() })?;
+        let bytes = encode(&key, &record::profile(network, is_pod, Timestamp::now()))?;
         match store.create(&key, &bytes) {
             Ok(_) | Err(StoreError::Exists { .. }) => {}
             Err(error) => return Err(error.into()),
