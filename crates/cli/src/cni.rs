@@ -13,13 +13,14 @@ mod runtime_flags;
 mod status;
 mod target;
 mod unrecorded;
+mod warnings;
 mod watch;
 
 use clap::Subcommand;
 
-pub(crate) use list::problem_json;
 pub(crate) use namespace::{absolute, container_id};
 pub(crate) use runtime_flags::{split, RuntimeFlags};
+pub(crate) use warnings::problem_json;
 
 use crate::failure::Failure;
 use crate::output::Output;

@@ -8,9 +8,9 @@ use podwire_cni_runtime::{Cache, Identity};
 use podwire_cni_spec::{Attachment, Route};
 use serde_json::{json, Value};
 
-use super::lint;
 use super::runtime_flags::RuntimeFlags;
 use super::target::{require_capabilities, Publish, Target};
+use super::warnings::{warning_json, warning_lines};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
@@ -64,7 +64,7 @@ impl Add {
         let identity = self.publish.add_to(identity);
         let runtime = self.flags.runtime();
         let mistakes = runtime.lint(&found, &self.flags.configs().load().networks);
-        let warnings = lint::warning_lines(&mistakes, Paint::stdout());
+        let warnings = warning_lines(&mistakes, Paint::stdout());
         // A mistake in the config may be the cause of a failure.
         let failed = |failure: Failure| failure.with_output(Output::new(warnings.clone(), Value::Null));
         let attachment = require_capabilities(&identity, &found.list)
@@ -75,7 +75,7 @@ impl Add {
         let version = found.list.version;
         let mut json = attachment.to_json(version).unwrap_or_else(|_| json!({ "cniVersion": version }));
         if !mistakes.is_empty() {
-            json["warnings"] = mistakes.iter().map(lint::to_json).collect();
+            json["warnings"] = mistakes.iter().map(warning_json).collect();
         }
         let head = format!("attached {container} to {network} as {}\n", self.target.ifname());
         let ports = publish::of_attachment(&identity.capabilities, &found.list);

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use clap::Args;
-use podwire_cni_runtime::{Loaded, Network, Problem, Warning};
-use serde_json::{json, Value};
+use podwire_cni_runtime::{Loaded, Network, Problem};
+use serde_json::json;
 
 use super::runtime_flags::RuntimeFlags;
+use super::warnings::{problem_json, problem_lines, warning_json, warning_lines};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
@@ -36,17 +37,15 @@ impl Lint {
         let (runtime, paint) = (self.flags.runtime(), Paint::stdout());
         let all = self.flags.configs().load().networks;
         let found: Vec<_> = networks.iter().flat_map(|network| runtime.lint(network, &all)).collect();
-        let mut text: String =
-            problems.iter().map(|problem| format!("{} {problem}\n", paint.bad("problem:"))).collect();
-        text += &warning_lines(&found, paint);
+        let mut text = problem_lines(&problems, paint) + &warning_lines(&found, paint);
         let success = problems.is_empty() && found.is_empty();
         if success {
             text = format!("no warnings: {} checked\n", counted(networks.len()));
         }
         let json = json!({
             "files": networks.iter().map(|network| &network.path).collect::<Vec<_>>(),
-            "warnings": found.iter().map(to_json).collect::<Vec<_>>(),
-            "problems": problems.iter().map(super::list::problem_json).collect::<Vec<_>>(),
+            "warnings": found.iter().map(warning_json).collect::<Vec<_>>(),
+            "problems": problems.iter().map(problem_json).collect::<Vec<_>>(),
         });
         Ok(Output { text, json, success })
     }
@@ -77,19 +76,4 @@ fn counted(networks: usize) -> String {
         1 => "1 network".to_owned(),
         many => format!("{many} networks"),
     }
-}
-
-/// The warnings, one in a line.
-pub(super) fn warning_lines(warnings: &[Warning], paint: Paint) -> String {
-    warnings.iter().map(|one| format!("{} {one}\n", paint.bad("warning:"))).collect()
-}
-
-pub(super) fn to_json(warning: &Warning) -> Value {
-    json!({
-        "file": warning.file,
-        "line": warning.line,
-        "key": warning.key,
-        "text": warning.text,
-        "suggestion": warning.suggestion,
-    })
 }

@@ -1,12 +1,12 @@
 //! `podwire cni list`: networks, attachments and their problems.
 
 use clap::Args;
-use podwire_cni_runtime::{Network, Problem, Record};
+use podwire_cni_runtime::{Network, Record};
 use serde_json::{json, Value};
 
-use super::lint;
 use super::records::{addresses, label, pod_json, ports};
 use super::runtime_flags::RuntimeFlags;
+use super::warnings::{problem_json, problem_lines, warning_json, warning_lines};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
@@ -46,20 +46,19 @@ impl List {
         }
         let problems: Vec<_> = loaded.problems.iter().chain(&listing.problems).collect();
         if !problems.is_empty() {
-            let lines = problems.iter().map(|problem| format!("{} {problem}\n", paint.bad("problem:")));
-            text += &format!("\n{}", lines.collect::<String>());
+            text += &format!("\n{}", problem_lines(problems.iter().copied(), paint));
         }
         let runtime = self.flags.runtime();
         let warnings: Vec<_> =
             loaded.networks.iter().flat_map(|network| runtime.lint(network, &loaded.networks)).collect();
         if !warnings.is_empty() {
-            text += &format!("\n{}", lint::warning_lines(&warnings, paint));
+            text += &format!("\n{}", warning_lines(&warnings, paint));
         }
         let json = json!({
             "networks": loaded.networks.iter().map(network_json).collect::<Vec<_>>(),
             "attachments": listing.records.iter().map(attachment_json).collect::<Vec<_>>(),
             "problems": problems.into_iter().map(problem_json).collect::<Vec<_>>(),
-            "warnings": warnings.iter().map(lint::to_json).collect::<Vec<_>>(),
+            "warnings": warnings.iter().map(warning_json).collect::<Vec<_>>(),
         });
         Ok(Output::new(text, json))
     }
@@ -132,10 +131,6 @@ fn attachment_json(record: &Record) -> Value {
         "finished": record.result.is_some(),
         "record": record.path,
     })
-}
-
-pub(crate) fn problem_json(problem: &Problem) -> Value {
-    json!({ "file": problem.path, "error": problem.error.to_cni().to_json() })
 }
 
 fn namespace_exists(record: &Record) -> bool {

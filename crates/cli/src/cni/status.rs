@@ -4,8 +4,8 @@ use clap::Args;
 use podwire_cni_runtime::Runtime;
 use serde_json::{json, Value};
 
-use super::lint;
 use super::runtime_flags::RuntimeFlags;
+use super::warnings::{warning_json, warning_lines};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
@@ -58,7 +58,7 @@ impl Status {
         let (mut warnings, loaded) = (String::new(), configs.load().networks);
         for network in &networks {
             let (list, found) = (&network.list, runtime.lint(network, &loaded));
-            warnings += &lint::warning_lines(&found, paint);
+            warnings += &warning_lines(&found, paint);
             let error = status(&runtime, list).err().map(|error| error.to_cni());
             success &= error.is_none();
             let state = match &error {
@@ -73,7 +73,7 @@ impl Status {
                 "cniVersion": list.version,
                 "ready": error.is_none(),
                 "error": error,
-                "warnings": found.iter().map(lint::to_json).collect::<Vec<_>>(),
+                "warnings": found.iter().map(warning_json).collect::<Vec<_>>(),
             }));
         }
         let text = table(&["NETWORK", "VERSION", "STATE", ""], &rows, paint) + &warnings;
