@@ -269,6 +269,7 @@ exit 0
 
 #[test]
 fn an_executed_delegate_of_the_sdk_repairs() {
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let bench = bench();
     let folder = bench.root.join("damage");
     fs::create_dir(&folder).unwrap();
