@@ -65,9 +65,9 @@ impl Allocator<'_> {
         Ok(all)
     }
 
-    /// Records transfers, with one write for each block and one for each handle. Malformed blocks and handles are skipped and reported. With a
-    /// refill, the warm pool gets as many free addresses of the node's own block in the same write: its count in the
-    /// handle stays right without a write.
+    /// Records transfers, with one write for each block and one for each handle. Malformed blocks and handles are
+    /// skipped and reported. With a refill, the warm pool gets as many free addresses of the node's own block in the
+    /// same write, so that its handle keeps its count and needs no write.
     pub fn transfer(
         &self,
         warm_pool: &str,

@@ -311,6 +311,21 @@ fn transfer(
     Ok(())
 }
 
+/// The agent fills its warm pool, and if another node did not take the first address, a pod gets it from there and ends.
+fn use_warm_address(
+    allocator: &Allocator<'_>,
+    rules: &Rules,
+    refill: Option<&Rules>,
+    diary: &mut Diary,
+) -> Result<(), Error> {
+    fill_warm_pool(allocator, rules, diary)?;
+    if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
+        transfer(allocator, refill, diary, "net.a")?;
+        del(allocator, rules, diary, "net.a")?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_transfer_while_another_node_borrows_and_the_pod_stops() {
     explore(Scenario {
@@ -319,14 +334,7 @@ fn a_transfer_while_another_node_borrows_and_the_pod_stops() {
         left_behind: &[],
         before: nothing,
         nodes: vec![
-            |allocator, rules, diary| {
-                fill_warm_pool(allocator, rules, diary)?;
-                if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
-                    transfer(allocator, None, diary, "net.a")?;
-                    del(allocator, rules, diary, "net.a")?;
-                }
-                Ok(())
-            },
+            |allocator, rules, diary| use_warm_address(allocator, rules, None, diary),
             |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
         ],
         deaths: 1,
@@ -366,14 +374,7 @@ fn a_transfer_refills_the_warm_pool_while_another_node_borrows() {
         left_behind: &[],
         before: nothing,
         nodes: vec![
-            |allocator, rules, diary| {
-                fill_warm_pool(allocator, rules, diary)?;
-                if diary.holds.first().is_some_and(|(ip, _)| ip.to_string() == "10.0.0.0") {
-                    transfer(allocator, Some(rules), diary, "net.a")?;
-                    del(allocator, rules, diary, "net.a")?;
-                }
-                Ok(())
-            },
+            |allocator, rules, diary| use_warm_address(allocator, rules, Some(rules), diary),
             |allocator, rules, diary| add(allocator, rules, diary, "node2", "net.b"),
         ],
         deaths: 1,
