@@ -45,18 +45,22 @@ impl Metrics {
     }
 
     /// What differs from the expected ranges; also a documented name that the daemon does not have or that nothing is
-    /// expected of.
+    /// expected of. A family with labels of which 0 is expected may be absent.
     pub fn differences(
         &self,
-        documented: &BTreeSet<String>,
+        documented: &Documented,
         expected: &[(&str, RangeInclusive<f64>)],
     ) -> Vec<String> {
-        let may_be_empty = |name: &String| {
-            expected.iter().any(|(one, range)| one.split('{').next() == Some(name) && range.contains(&0.0))
+        let is_expected = |name: &str, values: fn(&RangeInclusive<f64>) -> bool| {
+            expected.iter().any(|(one, range)| one.split('{').next() == Some(name) && values(range))
         };
-        let undescribed = documented.iter().filter(|name| !self.describes(name) && !may_be_empty(name));
-        let is_expected = |name: &String| expected.iter().any(|(one, _)| one.split('{').next() == Some(name));
-        let unexpected = documented.iter().filter(|name| !is_expected(name));
+        let may_be_absent =
+            |name: &str, has_labels| has_labels && is_expected(name, |range| range.contains(&0.0));
+        let undescribed = documented
+            .iter()
+            .filter(|(name, labels)| !self.describes(name) && !may_be_absent(name, **labels));
+        let undescribed = undescribed.map(|(name, _)| name);
+        let unexpected = documented.keys().filter(|name| !is_expected(name, |_| true));
         let wrong = expected.iter().filter(|(name, range)| !range.contains(&self.value(name)));
         undescribed
             .map(|name| format!("{name} is not there"))
@@ -66,38 +70,48 @@ impl Metrics {
     }
 }
 
-/// The metrics that a page lists in tables, without labels. A row `prefix_…` stands for the metrics of policies.
-pub fn documented(page: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for name in listed(page, |name| name.starts_with("podwire_") || name.contains("controller_")) {
+/// The metrics that the docs list: the name without labels, and whether it has labels.
+pub type Documented = BTreeMap<String, bool>;
+
+/// The metrics that a page lists in tables. A row `prefix_…` means the metrics of policies.
+pub fn documented(page: &str) -> Documented {
+    let mut metrics = Documented::new();
+    let is_metric =
+        |name: &str| ["podwire_", "node_ipam_", "leader_"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, has_labels) in listed(page, is_metric) {
         match name.strip_suffix('…') {
-            None => drop(names.insert(name)),
-            Some(prefix) => names.extend(policy_metrics().into_iter().map(|one| format!("{prefix}{one}"))),
+            None => drop(metrics.insert(name, has_labels)),
+            Some(prefix) => {
+                metrics.extend(
+                    policy_metrics().into_iter().map(|(one, labels)| (format!("{prefix}{one}"), labels)),
+                );
+            }
         }
     }
-    assert!(!names.is_empty(), "{page} lists no metrics");
-    names
+    assert!(!metrics.is_empty(), "{page} lists no metrics");
+    metrics
 }
 
 /// The names in the table of docs/policy.md, which have a common prefix.
-fn policy_metrics() -> BTreeSet<String> {
+fn policy_metrics() -> Documented {
     let text = read("docs/policy.md");
     let table = text.split("| name | meaning |").nth(1).expect("a table of metrics");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     rows.flat_map(names).collect()
 }
 
-fn listed(page: &str, is_metric: impl Fn(&str) -> bool) -> Vec<String> {
+fn listed(page: &str, is_metric: impl Fn(&str) -> bool) -> Documented {
     let text = read(page);
     let rows = text.lines().filter(|line| line.starts_with("| `"));
-    rows.flat_map(names).filter(|name| is_metric(name)).collect()
+    rows.flat_map(names).filter(|(name, _)| is_metric(name)).collect()
 }
 
-/// The code spans of a row's first cell, without labels.
-fn names(row: &str) -> Vec<String> {
+/// The code spans of a row's first cell: the names, and whether labels follow.
+fn names(row: &str) -> Documented {
     let cell = row.split('|').nth(1).unwrap_or_default();
     let spans = cell.split('`').skip(1).step_by(2);
-    spans.filter_map(|span| span.split('{').next()).map(str::to_owned).collect()
+    let names = spans.map(|span| span.split_once('{').map_or((span, false), |(name, _)| (name, true)));
+    names.map(|(name, has_labels)| (name.to_owned(), has_labels)).collect()
 }
 
 fn read(page: &str) -> String {
@@ -143,7 +157,7 @@ pub fn drops_are_counted(cluster: &Cluster, machine: &Machine) {
         ("podwire_agent_policy_dropped_packets_total", at_least(1)),
         ("podwire_agent_policy_pod_dropped_packets_total", at_least(1)),
     ];
-    let names = expected.iter().map(|(name, _)| name.to_string()).collect();
+    let names = expected.iter().map(|(name, _)| (name.to_string(), false)).collect();
     become_true(cluster, &format!("dropped packets of {}", machine.name), || {
         Some(machine.agent_metrics()?.differences(&names, &expected))
     });
@@ -185,7 +199,7 @@ mod tests {
     #[test]
     fn values_are_compared_with_what_is_expected() {
         let metrics = Metrics::read(TEXT);
-        let names = ["a_ready", "a_calls_total", "a_seconds"].map(str::to_owned);
+        let names = ["a_ready", "a_calls_total", "a_seconds"].map(|name| (name.to_owned(), false));
         let expected = [
             ("a_ready", is(1)),
             ("a_calls_total", is(3)),
@@ -193,21 +207,30 @@ mod tests {
             ("a_seconds", at_least(4)),
         ];
         assert_eq!(metrics.differences(&names.clone().into(), &expected), Vec::<String>::new());
-        let more = names.into_iter().chain(["a_lost".into()]).collect();
-        let found = metrics.differences(&more, &[&expected[1..], &[("a_ready", is(0))]].concat());
-        let told =
-            ["a_lost is not there", "the test expects nothing of a_lost", "a_ready is 1, not in 0.0..=0.0"];
-        assert_eq!(found, told);
+        let more = [("a_lost", false), ("a_drops_total", false), ("a_rare_total", true)];
+        let more = more.map(|(name, has_labels)| (name.to_owned(), has_labels));
+        let more = names.into_iter().chain(more).collect();
+        let zero = [("a_ready", is(0)), ("a_drops_total", is(0)), ("a_rare_total", is(0))];
+        let found = metrics.differences(&more, &[&expected[1..], &zero].concat());
+        let wanted = [
+            "a_drops_total is not there",
+            "a_lost is not there",
+            "the test expects nothing of a_lost",
+            "a_ready is 1, not in 0.0..=0.0",
+        ];
+        assert_eq!(found, wanted);
     }
 
     #[test]
     fn the_docs_list_metrics() {
         let flannel = documented("docs/agent-flannel.md");
         assert!(
-            flannel.contains("podwire_agent_ready") && flannel.contains("podwire_agent_policy_enforced"),
+            flannel.contains_key("podwire_agent_ready")
+                && flannel.contains_key("podwire_agent_policy_enforced"),
             "{flannel:?}"
         );
-        assert!(!flannel.iter().any(|name| name.contains(['{', '…'])), "{flannel:?}");
-        assert!(documented("docs/controller.md").contains("node_ipam_controller_cirdset_max_cidrs"));
+        assert!(!flannel.keys().any(|name| name.contains(['{', '…'])), "{flannel:?}");
+        assert!(flannel["podwire_agent_kernel_objects"] && !flannel["podwire_agent_ready"]);
+        assert!(documented("docs/controller.md").contains_key("node_ipam_controller_cirdset_max_cidrs"));
     }
 }

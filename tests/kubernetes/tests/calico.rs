@@ -159,7 +159,7 @@ fn controllers_metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
         ("podwire_controller_freed_nodes_total", is(1)),
         ("podwire_controller_collection_failures_total", is(0)),
     ];
-    let names = expected.iter().map(|(name, _)| name.to_string()).collect();
+    let names = expected.iter().map(|(name, _)| (name.to_string(), false)).collect();
     become_true(cluster, "controller", || {
         let found = machines.iter().find_map(Machine::controller_metrics)?;
         Some(found.differences(&names, &expected))
