@@ -41,12 +41,12 @@ pub trait Store {
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError>;
 
     /// Writes the endpoint of a pod that was attached, without a read before. `false` if that takes a read.
-    fn publish_unread(&self, _key: &str, _value: &[u8]) -> Result<bool, StoreError> {
+    fn publish_without_read(&self, _key: &str, _value: &[u8]) -> Result<bool, StoreError> {
         Ok(false)
     }
 
     /// Withdraws the endpoint of a container that was detached, without a read before. `false` if that takes a read.
-    fn withdraw_unread(&self, _key: &str, _container: &str) -> Result<bool, StoreError> {
+    fn withdraw_without_read(&self, _key: &str, _container: &str) -> Result<bool, StoreError> {
         Ok(false)
     }
 
@@ -87,12 +87,12 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
         (**self).delete(key, revision)
     }
 
-    fn publish_unread(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
-        (**self).publish_unread(key, value)
+    fn publish_without_read(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
+        (**self).publish_without_read(key, value)
     }
 
-    fn withdraw_unread(&self, key: &str, container: &str) -> Result<bool, StoreError> {
-        (**self).withdraw_unread(key, container)
+    fn withdraw_without_read(&self, key: &str, container: &str) -> Result<bool, StoreError> {
+        (**self).withdraw_without_read(key, container)
     }
 
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {

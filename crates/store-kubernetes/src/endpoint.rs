@@ -67,7 +67,7 @@ impl<'a> PodEndpoint<'a> {
 
     /// Writes the endpoint to its pod without reading the pod. `false` if the pod is not known by its uid, or if the
     /// server refuses it.
-    pub(crate) fn publish_unread(&self, value: &[u8]) -> Result<bool, StoreError> {
+    pub(crate) fn publish_without_read(&self, value: &[u8]) -> Result<bool, StoreError> {
         let endpoint = self.parse(value)?;
         let Some(uid) = endpoint["metadata"]["uid"].as_str() else { return Ok(false) };
         let patch = json!({ "metadata": { "annotations": annotations(&endpoint), "uid": uid } });
@@ -76,7 +76,7 @@ impl<'a> PodEndpoint<'a> {
 
     /// Removes the addresses without reading the pod, if they are this container's. `false` if they are not, or if the
     /// server refuses it.
-    pub(crate) fn withdraw_unread(&self, container: &str) -> bool {
+    pub(crate) fn withdraw_without_read(&self, container: &str) -> bool {
         let at = |annotation: &str| format!("/metadata/annotations/{}", annotation.replace('/', "~1"));
         let patch = json!([
             { "op": "test", "path": at(CONTAINER_ID), "value": container },

@@ -376,16 +376,16 @@ impl Store for KubernetesStore {
         }
     }
 
-    fn publish_unread(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
+    fn publish_without_read(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
         let Some(Key::Endpoint(namespace, name)) = Key::parse(key) else { return Ok(false) };
         let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
-        endpoint.map_or(Ok(false), |endpoint| endpoint.publish_unread(value))
+        endpoint.map_or(Ok(false), |endpoint| endpoint.publish_without_read(value))
     }
 
-    fn withdraw_unread(&self, key: &str, container: &str) -> Result<bool, StoreError> {
+    fn withdraw_without_read(&self, key: &str, container: &str) -> Result<bool, StoreError> {
         let Some(Key::Endpoint(namespace, name)) = Key::parse(key) else { return Ok(false) };
         let endpoint = PodEndpoint::new(&self.server, key, &namespace, &name);
-        Ok(endpoint.is_some_and(|endpoint| endpoint.withdraw_unread(container)))
+        Ok(endpoint.is_some_and(|endpoint| endpoint.withdraw_without_read(container)))
     }
 
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {

@@ -102,12 +102,12 @@ impl Store for Cached<'_> {
         self.store.delete(key, revision)
     }
 
-    fn publish_unread(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
-        self.store.publish_unread(key, value)
+    fn publish_without_read(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
+        self.store.publish_without_read(key, value)
     }
 
-    fn withdraw_unread(&self, key: &str, container: &str) -> Result<bool, StoreError> {
-        self.store.withdraw_unread(key, container)
+    fn withdraw_without_read(&self, key: &str, container: &str) -> Result<bool, StoreError> {
+        self.store.withdraw_without_read(key, container)
     }
 
     fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {

@@ -632,21 +632,21 @@ fn an_endpoint_is_written_without_a_read(server: &mut KubeApiServer) {
     let uid = pod["metadata"]["uid"].as_str().unwrap();
     let reads = || server.core_requests("GET", "pods");
     let before = reads();
-    assert!(!store.withdraw_unread(key, "4711").unwrap(), "nothing was published");
-    assert!(!store.publish_unread(key, &value("another")).unwrap(), "another pod has the name");
-    assert!(store.publish_unread(key, &value(uid)).unwrap());
+    assert!(!store.withdraw_without_read(key, "4711").unwrap(), "nothing was published");
+    assert!(!store.publish_without_read(key, &value("another")).unwrap(), "another pod has the name");
+    assert!(store.publish_without_read(key, &value(uid)).unwrap());
     assert_eq!(reads(), before);
     assert_eq!(addresses(), "10.244.1.5/32,fd00::5/128");
     let before = reads();
-    assert!(!store.withdraw_unread(key, "4710").unwrap(), "a later container has the addresses");
+    assert!(!store.withdraw_without_read(key, "4710").unwrap(), "a later container has the addresses");
     assert_eq!(reads(), before);
     assert_eq!(addresses(), "10.244.1.5/32,fd00::5/128");
-    assert!(store.withdraw_unread(key, "4711").unwrap());
+    assert!(store.withdraw_without_read(key, "4711").unwrap());
     assert_eq!(addresses(), "");
     server.delete_pod("shop", "web-2");
-    assert!(store.publish_unread(key, &value(uid)).unwrap() && store.withdraw_unread(key, "4711").unwrap());
+    assert!(store.publish_without_read(key, &value(uid)).unwrap() && store.withdraw_without_read(key, "4711").unwrap());
     // Objects that no pod has are read before each write.
-    assert!(!store.publish_unread(HANDLE, b"{}").unwrap() && !store.withdraw_unread(HANDLE, "4711").unwrap());
+    assert!(!store.publish_without_read(HANDLE, b"{}").unwrap() && !store.withdraw_without_read(HANDLE, "4711").unwrap());
 }
 
 fn pods(server: &KubeApiServer) -> Pods {

@@ -22,7 +22,7 @@ pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoi
     ensure_profile(store, endpoint, name.is_pod())?;
     if !endpoint.metadata.uid.is_empty() {
         let object = record::object(endpoint, &name, None, Timestamp::now());
-        if store.publish_unread(&key, &encode(&key, &object)?)? {
+        if store.publish_without_read(&key, &encode(&key, &object)?)? {
             return Ok(());
         }
     }
@@ -59,7 +59,7 @@ pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoi
 /// Withdraws the endpoint of a detached pod, unless the object belongs to another sandbox now.
 pub(in super::super) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result<(), IpamError> {
     let Some((name, key)) = name_and_key(gone, node) else { return Ok(()) };
-    if !gone.owner.container.is_empty() && store.withdraw_unread(&key, &gone.owner.container)? {
+    if !gone.owner.container.is_empty() && store.withdraw_without_read(&key, &gone.owner.container)? {
         return Ok(());
     }
     for _ in 0..MAX_TRIES {
