@@ -40,6 +40,11 @@ pub trait Store {
     /// Deletes the value that was read with `revision`. Fails with [`StoreError::Changed`] or [`StoreError::Missing`].
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError>;
 
+    /// Whether other programs read endpoints in this store. If not, they need not be written.
+    fn has_endpoint_readers(&self) -> bool {
+        true
+    }
+
     /// Writes the endpoint of a pod that was attached, without a read before. `false` if that takes a read.
     fn publish_without_read(&self, _key: &str, _value: &[u8]) -> Result<bool, StoreError> {
         Ok(false)
@@ -85,6 +90,10 @@ impl<S: Store + ?Sized> Store for std::sync::Arc<S> {
 
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
         (**self).delete(key, revision)
+    }
+
+    fn has_endpoint_readers(&self) -> bool {
+        (**self).has_endpoint_readers()
     }
 
     fn publish_without_read(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {

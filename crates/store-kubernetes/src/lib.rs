@@ -7,8 +7,8 @@
 //!
 //! - **Every write replaces a whole object** (verb `update`, the only one that Calico's role allows), with the version
 //!   that was read. Labels and annotations of other clients are kept, so objects are cached from the read to the write.
-//! - **A deletion compares the version** in the same request. Calico marks an object first (`spec.deleted`) and then
-//!   removes it. A marked object counts as deleted, and is removed by whoever finds it.
+//! - **A deletion compares the version** in the same request. Calico's clients mark an object first
+//!   (`spec.deleted`) and then delete it. A marked object counts as deleted, and the store deletes it when it reads it.
 //! - **No write is sent twice**: if the response is lost, the write may have been done, and the error says so.
 //!
 //! The trait is synchronous and the client is not: a store has its own small runtime, which runs on the caller's thread
@@ -27,6 +27,7 @@ mod record;
 mod server;
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use podwire_block_ipam::store::{Entry, Follow, Revision, Store, StoreError};
 use podwire_block_ipam::{key, Key};
@@ -44,6 +45,9 @@ use server::{Refusal, Server};
 /// How often a creation is attempted, if a marked object has the name.
 const CREATE_ATTEMPTS: usize = 3;
 
+/// The object that Calico's programs create when they start in a cluster for the first time.
+const CLUSTER_INFORMATION: (&str, &str) = ("clusterinformations", "default");
+
 /// The path of Kubernetes nodes.
 const NODES: &str = "/api/v1/nodes";
 
@@ -53,6 +57,8 @@ pub struct KubernetesStore {
     server: Server,
     group: ApiGroup,
     cache: ObjectCache,
+    /// Whether Calico's programs run in the cluster, as far as is known.
+    has_calico: OnceLock<bool>,
 }
 
 /// An operation on the object of a key.
@@ -88,6 +94,7 @@ impl KubernetesStore {
             server,
             group,
             cache: ObjectCache::default(),
+            has_calico: OnceLock::new(),
         })
     }
 
@@ -374,6 +381,16 @@ impl Store for KubernetesStore {
             },
             Err(refusal) => Err(self.failed(&operation, "delete", refusal)),
         }
+    }
+
+    /// Only Calico reads the annotations of pods. It is looked for once: if it comes later, it takes the addresses of
+    /// the pods without annotations from their status.
+    fn has_endpoint_readers(&self) -> bool {
+        *self.has_calico.get_or_init(|| {
+            let (plural, name) = CLUSTER_INFORMATION;
+            let found = self.server.get(&format!("/apis/{}/{plural}", self.group), name);
+            !matches!(found, Err(Refusal::Missing(_)))
+        })
     }
 
     fn publish_without_read(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {

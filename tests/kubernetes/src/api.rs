@@ -43,6 +43,7 @@ const KINDS: &[(&str, &str)] = &[
     ("crd.projectcalico.org", "ipamblocks"),
     ("crd.projectcalico.org", "blockaffinities"),
     ("crd.projectcalico.org", "ipamhandles"),
+    ("crd.projectcalico.org", "clusterinformations"),
     ("crd.projectcalico.org", "bgppeers"),
 ];
 

@@ -33,12 +33,15 @@ fn pods_reach_each_other_and_the_addresses_of_a_lost_node_are_released() {
     assert_eq!(nodes_of(&pods), BTreeSet::from(["n1", "n2", "n3"]));
     all_reach_all(&cluster, &machines, &pods);
     kept_apart(&cluster, &machines, &pods);
-    annotations_of_pods_and_nodes_are_set(&cluster, &machines, &pods);
+    annotations_of_nodes_are_set(&cluster, &machines);
     rights_are_minimal(&cluster);
     no_problems_are_reported(&cluster, &machines);
     metrics_are_true(&cluster, &machines);
 
+    assert_eq!(annotated_pods(&cluster), BTreeSet::new(), "nobody reads the annotations of pods");
+    install_calico(&cluster);
     reboot(&cluster, &mut machines, 1);
+    annotations_of_pods_are_set(&cluster, &machines[1]);
     lose_node(&cluster, machines.remove(2));
     let pods = cluster.wait("6 pods elsewhere", || {
         served(&cluster, 6).filter(|pods| nodes_of(pods) == BTreeSet::from(["n1", "n2"]))
@@ -53,16 +56,47 @@ fn pods_reach_each_other_and_the_addresses_of_a_lost_node_are_released() {
     assert_eq!(kernel(), before, "the kernel of the machine that runs the test");
 }
 
+/// The objects by which Calico's programs can be recognized in a cluster.
+fn install_calico(cluster: &Cluster) {
+    let (group, version) = GROUP.split_once('/').expect("a group and a version");
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("clusterinformations.{group}")},
+        "spec": {
+            "group": group, "scope": "Cluster",
+            "names": {"kind": "ClusterInformation", "plural": "clusterinformations", "singular": "clusterinformation"},
+            "versions": [{"name": version, "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    let information = json!({
+        "apiVersion": GROUP, "kind": "ClusterInformation", "metadata": {"name": "default"},
+        "spec": {"datastoreReady": true},
+    });
+    cluster.api.apply(&[definition, information]);
+}
+
+/// The pods with an address in Calico's annotations.
+fn annotated_pods(cluster: &Cluster) -> BTreeSet<(String, String)> {
+    let pods = cluster.api.pods("default", "app=web").into_iter();
+    let annotated = pods.filter_map(|pod| {
+        let published = pod.metadata.annotations?.remove("cni.projectcalico.org/podIP")?;
+        Some((pod.metadata.name?, published))
+    });
+    annotated.collect()
+}
+
+/// The agent of a node writes Calico's annotations of pods if it found Calico when it started.
+fn annotations_of_pods_are_set(cluster: &Cluster, machine: &Machine) {
+    cluster.wait(&format!("the addresses of {}'s pods are published", machine.name), || {
+        let pods = served(cluster, 6)?.into_iter().filter(|pod| pod.node == machine.name);
+        let expected: BTreeSet<_> = pods.map(|pod| (pod.name, format!("{}/32", pod.address))).collect();
+        (!expected.is_empty() && annotated_pods(cluster) == expected).then_some(())
+    });
+}
+
 /// Calico's annotations. The agent writes them with the right to patch the status only.
-fn annotations_of_pods_and_nodes_are_set(cluster: &Cluster, machines: &[Machine], pods: &[Served]) {
-    for pod in pods {
-        cluster.wait(&format!("the address of {} is published", pod.name), || {
-            let found = cluster.api.pods("default", "app=web");
-            let found = found.into_iter().find(|one| one.metadata.name.as_ref() == Some(&pod.name))?;
-            let published = found.metadata.annotations?.remove("cni.projectcalico.org/podIP")?;
-            (published == format!("{}/32", pod.address)).then_some(())
-        });
-    }
+fn annotations_of_nodes_are_set(cluster: &Cluster, machines: &[Machine]) {
     for machine in machines {
         let annotations = cluster.api.node(&machine.name).and_then(|node| node.metadata.annotations);
         let published = annotations.and_then(|mut all| all.remove("projectcalico.org/IPv4Address"));
@@ -86,6 +120,7 @@ fn rights_are_minimal(cluster: &Cluster) {
         may(&["list", "watch"], &["networkpolicies"]),
         may(&follow, &settings),
         may(&["get", "list", "watch", "create", "update", "delete"], &blocks),
+        may(&["get"], &["clusterinformations"]),
     ];
     assert_eq!(cluster.api.rights("podwire-agent"), wanted.concat());
     // It may also get and update its own Lease, which is not checked here.

@@ -102,6 +102,10 @@ impl Store for Cached<'_> {
         self.store.delete(key, revision)
     }
 
+    fn has_endpoint_readers(&self) -> bool {
+        self.store.has_endpoint_readers()
+    }
+
     fn publish_without_read(&self, key: &str, value: &[u8]) -> Result<bool, StoreError> {
         self.store.publish_without_read(key, value)
     }

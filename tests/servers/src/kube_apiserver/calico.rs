@@ -83,5 +83,6 @@ pub(super) fn resources(group: &str) -> Vec<Resource> {
         Resource { kind: config_kind, plural: config_plural, spec: config },
         Resource { kind: "IPPool", plural: "ippools", spec: spec(&["cidr"], pool) },
         Resource { kind: "IPReservation", plural: "ipreservations", spec: spec(&[], reservation) },
+        Resource { kind: "ClusterInformation", plural: "clusterinformations", spec: spec(&[], json!({})) },
     ]
 }

@@ -18,6 +18,9 @@ pub(super) const MAX_TRIES: usize = 10;
 /// Publishes the endpoint of an attached pod. An object of the pod's previous sandbox, or of another interface of it,
 /// is updated.
 pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoint) -> Result<(), IpamError> {
+    if !store.has_endpoint_readers() {
+        return Ok(());
+    }
     let Some((name, key)) = name_and_key(endpoint, node) else { return Ok(()) };
     ensure_profile(store, endpoint, name.is_pod())?;
     if !endpoint.metadata.uid.is_empty() {
@@ -58,6 +61,9 @@ pub(in super::super) fn publish(store: &dyn Store, node: &str, endpoint: &Endpoi
 
 /// Withdraws the endpoint of a detached pod, unless the object belongs to another sandbox now.
 pub(in super::super) fn withdraw(store: &dyn Store, node: &str, gone: &Endpoint) -> Result<(), IpamError> {
+    if !store.has_endpoint_readers() {
+        return Ok(());
+    }
     let Some((name, key)) = name_and_key(gone, node) else { return Ok(()) };
     if !gone.owner.container.is_empty() && store.withdraw_without_read(&key, &gone.owner.container)? {
         return Ok(());
