@@ -295,8 +295,18 @@ fn a_pod_that_only_the_plugins_know_of_is_swept_unless_it_is_kept() {
     assert_same(&before, &node.leftovers(), "after the second sweep");
 }
 
-/// Networks with one subnet and separate pools: `one` and `two` with rules for each pod, `plain` without.
+/// Networks with one subnet and separate pools: `one` and `two` with rules for each pod, `plain` without. An administrator
+/// has given all bridges the gateway's address, which ADD would refuse.
 fn overlapping() -> Node {
+    let node = same_subnet();
+    for bridge in ["br2", "br3"] {
+        node.sh(&format!("ip link add {bridge} type bridge; ip address add 10.11.0.1/24 dev {bridge}; ip link set {bridge} up"));
+    }
+    node
+}
+
+/// The networks of [`overlapping`], with a pod of `one`, before any other bridge exists.
+fn same_subnet() -> Node {
     let node = node();
     let pool = json!({"type": "host-local", "subnet": "10.11.0.0/24"});
     let bridge = |bridge: &str, masquerade: bool| json!({"type": "bridge", "bridge": bridge, "isGateway": true, "ipMasq": masquerade, "ipam": pool});
@@ -311,6 +321,68 @@ fn overlapping() -> Node {
     }
     must(&node, &["add", "one", "first", "--container", "first"]);
     node
+}
+
+/// The status and all that a command says.
+fn outcome(node: &Node, words: &[&str]) -> (i32, String) {
+    let output = run(node, words);
+    (output.status, format!("{}{}", output.stdout, output.stderr))
+}
+
+#[test]
+fn a_bridge_with_a_subnet_of_another_bridge_takes_no_pods() {
+    let node = same_subnet();
+    let why = "subnet 10.11.0.0/24 overlaps with 10.11.0.1/24 of br1, the gateway of another network";
+    for words in [&["status", "plain"][..], &["add", "plain", "third", "--container", "third"]] {
+        let (status, said) = outcome(&node, words);
+        assert!(
+            status == 1 && said.contains(why) && said.contains("ip link delete br1"),
+            "{words:?}: {said}"
+        );
+    }
+    assert_eq!(
+        node.sh("ip -o address show dev br3 scope global; ls /var/lib/cni/networks/plain | grep ^10 || true"),
+        ""
+    );
+
+    // Parts of it, and subnets that contain it, as long as there are pods.
+    for subnet in ["10.11.0.128/25", "10.11.0.0/16"] {
+        let pool = json!({"type": "host-local", "subnet": subnet});
+        let plugin = json!({"type": "bridge", "bridge": "br4", "isGateway": true, "ipam": pool});
+        node.write("/run/test/net.d/80-part.conflist", &network("part", json!([plugin])));
+        let (status, said) = outcome(&node, &["add", "part", "third", "--container", "third"]);
+        assert!(status == 1 && said.contains("of br1, the gateway of another network"), "{subnet}: {said}");
+        node.sh("rm -r /var/lib/cni/networks/part");
+    }
+    // Bridges without a gateway do not meet on the node.
+    let pool = json!({"type": "host-local", "subnet": "10.11.0.0/24"});
+    node.write(
+        "/run/test/net.d/80-part.conflist",
+        &network("part", json!([{"type": "bridge", "bridge": "br4", "ipam": pool}])),
+    );
+    must(&node, &["status", "part"]);
+    must(&node, &["add", "part", "third", "--container", "third"]);
+    must(&node, &["del", "part", "third", "--container", "third"]);
+    node.sh("ip link delete br4");
+
+    // A VRF has its own routes.
+    node.sh("ip link add blue type vrf table 100; ip link add br4 type bridge; ip link set br4 master blue");
+    let plugin = json!({"type": "bridge", "bridge": "br4", "isGateway": true, "ipam": pool});
+    node.write("/run/test/net.d/80-part.conflist", &network("part", json!([plugin])));
+    must(&node, &["status", "part"]);
+    must(&node, &["add", "part", "third", "--container", "third"]);
+    must(&node, &["del", "part", "third", "--container", "third"]);
+    node.sh("ip link delete br4; ip link delete blue");
+
+    // The way out that the error names.
+    must(&node, &["del", "one", "first", "--container", "first"]);
+    assert_eq!(outcome(&node, &["status", "plain"]).0, 1, "the node still sends the packets to br1");
+    node.sh("ip link delete br1");
+    must(&node, &["status", "plain"]);
+    must(&node, &["add", "plain", "third", "--container", "third"]);
+    must(&node, &["status", "plain"]);
+    let (status, said) = outcome(&node, &["status", "one"]);
+    assert!(status == 1 && said.contains("of br3, the gateway of another network"), "{said}");
 }
 
 #[test]

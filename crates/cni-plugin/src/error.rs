@@ -104,6 +104,13 @@ fn kernel_code_and_hint(error: &podwire_kernel::Error) -> (u32, String) {
              one of the pods"
                 .into(),
         ),
+        SubnetTaken { link, .. } => (
+            ADDRESS_TAKEN,
+            format!(
+                "give the two networks different subnets, or one bridge; if the other network is no longer used, delete \
+                 its gateway: `ip link delete {link}`"
+            ),
+        ),
         Tap { .. } => (KERNEL, "check that /dev/net/tun exists and that this process may open it".into()),
         NoNfTables | WrongKind { .. } | Other(_) => (code::INTERNAL, String::new()),
     }

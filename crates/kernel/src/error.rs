@@ -63,6 +63,16 @@ pub enum Error {
         /// The owner: network/container/interface.
         holder: String,
     },
+    /// The subnet of a network overlaps with that of another network.
+    #[error("subnet {subnet} overlaps with {address} of {link}, the gateway of another network")]
+    SubnetTaken {
+        /// The subnet.
+        subnet: String,
+        /// The other gateway's address, with the prefix length.
+        address: String,
+        /// The link that has it.
+        link: String,
+    },
     /// The kernel has no nf_tables.
     #[error("this kernel has no nf_tables (CONFIG_NF_TABLES), or cannot load the module")]
     NoNfTables,

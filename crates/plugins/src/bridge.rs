@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod gateway;
 mod identity;
+mod overlap;
 mod port;
 
 use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
@@ -132,8 +133,9 @@ impl Plugin for Bridge {
     }
 
     fn status(&self, req: &Request<'_>) -> Result<()> {
-        Conf::read(req)?;
+        let conf = Conf::read(req)?;
         policy::status(req)?;
+        overlap::status(req, &conf)?;
         lease::status(req)
     }
 }

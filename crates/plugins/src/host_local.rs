@@ -25,9 +25,10 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use podwire_cni_plugin::{Finding, Keys, Plugin, Request, Result};
+use ipnet::IpNet;
+use podwire_cni_plugin::{delegate, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{code, Attachment, Error, Ip};
-use podwire_ipam::{Candidate, RangeSet};
+use podwire_ipam::{Candidate, Range, RangeSet};
 
 use allocator::{exhausted, Allocator, ReusePolicy};
 use config::Config;
@@ -258,6 +259,15 @@ fn gc(req: &Request<'_>, env: &Environment) -> Result<()> {
     record_release(req, &released, env.now);
     store.replace_index(&entries);
     podwire_cni_plugin::Error::all(errors)
+}
+
+/// The subnets of the config; none if another IPAM plugin is used, or if the runtime passes them.
+pub(crate) fn subnets(req: &Request<'_>) -> Result<Vec<IpNet>> {
+    if delegate::ipam(req) != Some(HostLocal.name()) || config::has_ranges_from_runtime(req) {
+        return Ok(Vec::new());
+    }
+    let sets = Config::read(req)?.sets;
+    Ok(sets.iter().flat_map(|set| set.ranges()).map(Range::subnet).collect())
 }
 
 /// Fails if a set has no free address.

@@ -16,7 +16,7 @@ use podwire_kernel::{sysctl, Host, Link, Netns, Owner};
 use podwire_netlink::Batch;
 
 use super::config::Conf;
-use super::port;
+use super::{overlap, port};
 use crate::addresses;
 
 /// The gateway of a subnet if the IPAM plugin names none: its first host address. A subnet of two addresses or fewer
@@ -72,9 +72,18 @@ pub(super) fn keep_hardware_address(conf: &Conf, node: &mut Host, before: Link) 
     Ok(kept)
 }
 
-/// The owner of a gateway link. A network's name has no colon, so GC of no network deletes this veth pair.
+/// The network in the owner of a gateway link. A network's name has no colon, so GC of no network deletes this veth
+/// pair.
+const VLAN_GATEWAY: &str = "vlan:gateway";
+
+/// The owner of a gateway link.
 fn link_owner(bridge: &str, name: &str) -> Owner {
-    Owner { network: "vlan:gateway".into(), container: bridge.into(), ifname: name.into() }
+    Owner { network: VLAN_GATEWAY.into(), container: bridge.into(), ifname: name.into() }
+}
+
+/// Whether a link is the gateway link of a VLAN of any bridge.
+pub(super) fn is_link_of_vlan(link: &Link) -> bool {
+    link.alias.starts_with(&format!("{VLAN_GATEWAY}/"))
 }
 
 /// The gateway link's port on the bridge. `None` if Podwire did not create the gateway link.
@@ -145,6 +154,7 @@ pub(super) fn assign(conf: &Conf, node: &mut Host, link: &Link, result: &Attachm
             );
             return Err(podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into());
         }
+        overlap::refuse(node, Some(link), &[ip.address.trunc()])?;
         let mut batch = Batch::new();
         batch.extend(conflicting.iter().map(|other| address::delete(link.index, other.ip, other.prefix)));
         batch.push(address::add(link.index, gateway, prefix, false));
