@@ -365,15 +365,6 @@ fn a_bridge_with_a_subnet_of_another_bridge_takes_no_pods() {
     must(&node, &["del", "part", "third", "--container", "third"]);
     node.sh("ip link delete br4");
 
-    // A VRF has its own routes.
-    node.sh("ip link add blue type vrf table 100; ip link add br4 type bridge; ip link set br4 master blue");
-    let plugin = json!({"type": "bridge", "bridge": "br4", "isGateway": true, "ipam": pool});
-    node.write("/run/test/net.d/80-part.conflist", &network("part", json!([plugin])));
-    must(&node, &["status", "part"]);
-    must(&node, &["add", "part", "third", "--container", "third"]);
-    must(&node, &["del", "part", "third", "--container", "third"]);
-    node.sh("ip link delete br4; ip link delete blue");
-
     // The way out that the error names.
     must(&node, &["del", "one", "first", "--container", "first"]);
     assert_eq!(outcome(&node, &["status", "plain"]).0, 1, "the node still sends the packets to br1");

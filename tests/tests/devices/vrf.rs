@@ -43,6 +43,24 @@ fn table(node: &Node, pod: &Pod, vrf: &str) -> u64 {
     found[0]["linkinfo"]["info_data"]["table"].as_u64().unwrap_or_else(|| panic!("no table: {found}"))
 }
 
+/// A VRF of the node has its own routes.
+#[test]
+fn a_bridge_in_a_vrf_of_the_node_may_have_the_subnet_of_another_bridge() {
+    if !needs("vrf") {
+        return;
+    }
+    let node = Node::new();
+    node.sh("ip link add red type vrf table 100; ip link add br6 type bridge; ip link set br6 master red");
+    let network = |bridge: &str| {
+        let plugin = json!({"type": "bridge", "bridge": bridge, "isGateway": true,
+            "ipam": {"type": "host-local", "subnet": "10.6.0.0/24"}});
+        Chain { version: "1.1.0".into(), ..Chain::new(&ours(), bridge, &[plugin]) }
+    };
+    for (bridge, pod) in [("br5", "first"), ("br6", "second")] {
+        assert_eq!(addresses(&network(bridge).add(&node, &node.pod(pod))), ["10.6.0.2/24"]);
+    }
+}
+
 #[test]
 fn addresses_and_routes_of_both_families_are_in_the_vrfs_table() {
     if !needs("vrf") {
