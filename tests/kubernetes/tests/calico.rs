@@ -4,9 +4,7 @@
 use std::collections::BTreeSet;
 
 use podwire_kubernetes_tests::metrics::{self, at_least, become_true, is};
-use podwire_kubernetes_tests::web::{
-    all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web, Served,
-};
+use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web};
 use podwire_kubernetes_tests::{chart::CHART, Cluster, Machine, Ranges};
 use podwire_tests::project;
 use serde_json::{json, Value};
