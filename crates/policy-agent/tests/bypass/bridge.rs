@@ -134,13 +134,13 @@ fn a_bridged_pod_cannot_pose_as_a_neighbour_or_a_router() {
         from_a.add(everyone, &[], IPV6, &icmpv6(own_link_local, all, 134, &router, "router"));
         let redirect = [vec![0; 4], octets(own_link_local), octets(ip("2001:db8::1"))].concat();
         from_a.add(macs[2], &[], IPV6, &icmpv6(own_link_local, to, 137, &redirect, "redirect"));
-        from_a.add(macs[2], &[], IPV4, &udp(ip(&a.ip4), ip(&c.ip4), (67, 68), "dhcp server 4"));
-        from_a.add(
-            macs[2],
-            &[],
-            IPV6,
-            &udp(own_link_local, link_local(macs[2]), (547, 546), "dhcp server 6"),
-        );
+        for (from4, from6) in [(67, 547), (1234, 1234)] {
+            let (answer4, answer6) = (format!("dhcp server 4 {from4}"), format!("dhcp server 6 {from6}"));
+            from_a.add(macs[2], &[], IPV4, &udp(ip(&a.ip4), ip(&c.ip4), (from4, 68), &answer4));
+            let answer = udp(own_link_local, link_local(macs[2]), (from6, 546), &answer6);
+            from_a.add(macs[2], &[], IPV6, &answer);
+            from_a.add(macs[2], &[], IPV6, &udp(own, to, (from6, 546), &format!("{answer6} from address")));
+        }
         let arp = |sender: [u8; 6], address: &str, text: &str| {
             let text = format!("<{text}>");
             let ends = [&sender[..], &octets(ip(address)), &[0xff; 6], &octets(ip(address))].concat();
@@ -156,5 +156,47 @@ fn a_bridged_pod_cannot_pose_as_a_neighbour_or_a_router() {
         from_a.add(macs[2], &[], IPV4, &udp(ip(&a.ip4), ip(&c.ip4), (9, 9), "end"));
         let arrived = arriving(&c, || from_a.send());
         assert_eq!(arrived, ["own address", "own link-local", "own arp"]);
+    });
+}
+
+#[test]
+fn isolated_pods_get_dhcp_answers_and_trunks_send_tags_only_where_asked() {
+    on_node(|nft| {
+        let names = ["trunk", "asks", "silent", "server"];
+        let pods = [10, 11, 12, 13].map(Endpoint::bridged);
+        let mut ports = [0, 1, 2, 3].map(|n| port(&pods[n], &format!("veth1{n}"), names[n], true));
+        (ports[0].is_trunk, ports[1].uses_dhcp) = (true, true);
+        let mut objects: Vec<Value> = names
+            .iter()
+            .zip(&pods)
+            .map(|(name, endpoint)| pod(name, json!({ "app": name }), endpoint))
+            .collect();
+        let isolated =
+            json!({ "matchExpressions": [{ "key": "app", "operator": "In", "values": ["asks", "silent"] }] });
+        objects
+            .push(network_policy("isolated", json!({ "podSelector": isolated, "policyTypes": ["Ingress"] })));
+        // The server is no pod of this node: nothing guards its port.
+        apply(nft, &objects, &ports[..3]);
+        let [trunk, asks, silent, server] = &pods;
+        let macs = ports.each_ref().map(|port| port.mac.unwrap());
+        let everyone = [0xff; 6];
+        for (endpoint, n, expected) in [(asks, 1, &["answer 4", "answer 6"][..]), (silent, 2, &[])] {
+            let mut from_server = Sender::new(server, &ports[3]);
+            let answer4 = udp(ip(&server.ip4), ip("255.255.255.255"), (67, 68), "answer 4");
+            from_server.add(everyone, &[], IPV4, &answer4);
+            let answer6 = udp(link_local(macs[3]), link_local(macs[n]), (547, 546), "answer 6");
+            from_server.add(macs[n], &[], IPV6, &answer6);
+            from_server.add(macs[n], &[], ARP, b"<end>");
+            assert_eq!(arriving(endpoint, || from_server.send()), expected, "{}", names[n]);
+        }
+        let arrived = arriving(server, || {
+            let mut from_trunk = Sender::new(trunk, &ports[0]);
+            let packet = |text: &str| udp(ip(&trunk.ip4), ip(&server.ip4), (9, 9), text);
+            from_trunk.add(macs[3], &[0x81, 0, 0, 5], IPV4, &packet("tagged"));
+            from_trunk.add(macs[3], &[], 0x88b5, b"<other protocol>");
+            from_trunk.add(macs[3], &[], IPV4, &packet("end"));
+            from_trunk.send();
+        });
+        assert_eq!(arrived, ["tagged", "other protocol"]);
     });
 }

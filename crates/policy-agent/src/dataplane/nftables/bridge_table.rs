@@ -11,7 +11,7 @@ use super::model::{DesiredTable, SetKind};
 use super::names::BRIDGE_TABLE;
 use super::source_check::{
     add_sets, from_link_local, from_own_link_local, from_ports, icmpv6, link_messages, not_allowed, not_own,
-    udp, without_own_address, CHAIN, LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT,
+    udp, udp_to, without_own_address, CHAIN, LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT,
     NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT, ROUTER_ADVERTISEMENT, SOURCES,
 };
 use crate::dataplane::node_input::{NodeInput, PodPort};
@@ -89,7 +89,7 @@ fn check_ipv4(ports: &[&PodPort]) -> Vec<Rule> {
     let sent = || of_type(&IPV4);
     let request = udp(sent().in_set(&[Field::InterfaceIn], DHCP), client, server);
     vec![
-        udp(sent(), server, client).goto(SPOOFED),
+        udp_to(sent(), client).goto(SPOOFED),
         request.is(IpFamily::V4.source(), &[0; 4]).accept(),
         not_allowed(sent(), IpFamily::V4.source(), IpFamily::V4, ports).goto(SPOOFED),
     ]
@@ -99,11 +99,12 @@ fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
     let (server, client) = DHCPV6;
     let sent = || of_type(&IPV6);
     let sources = IpFamily::V6.set_name(SOURCES);
-    // Only routers send these. A pod's duplicate address detection, and its advertisements, are about its own addresses.
+    // Only routers and DHCP servers send these. A DHCP client looks at its own port, not at that of the sender. A pod's
+    // duplicate address detection, and its advertisements, are about its own addresses.
     let mut rules = vec![
         icmpv6(sent(), ROUTER_ADVERTISEMENT).goto(SPOOFED),
         icmpv6(sent(), REDIRECT).goto(SPOOFED),
-        udp(sent(), server, client).goto(SPOOFED),
+        udp_to(sent(), client).goto(SPOOFED),
     ];
     let of_another = |rule: Rule| rule.not_in_set(&[Field::InterfaceIn, Field::NeighbourTarget], &sources);
     rules.push(of_another(icmpv6(sent(), NEIGHBOUR_ADVERTISEMENT)).goto(SPOOFED));
@@ -122,6 +123,7 @@ fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
 /// pods' own addresses, so of these frames only those that a network needs pass.
 fn check_received(ports: &[&PodPort]) -> Vec<Rule> {
     let to_pod = |rule: Rule| rule.in_set(&[Field::InterfaceOut], ISOLATED);
+    let to_dhcp = |rule: Rule| to_pod(rule).in_set(&[Field::InterfaceOut], DHCP);
     let to_group = || to_pod(Rule::new().any_bit(Field::MacDestinationFirst, 1));
     let (server4, client4) = DHCPV4;
     let (server6, client6) = DHCPV6;
@@ -132,8 +134,8 @@ fn check_received(ports: &[&PodPort]) -> Vec<Rule> {
     rules.extend(link_messages(&v6, Rule::accept));
     rules.extend([
         to_group().is(Field::EtherType, &IPV4).is(Field::Protocol, &[IGMP]).accept(),
-        udp(to_pod(Rule::new().is(Field::EtherType, &IPV4)), server4, client4).accept(),
-        udp(v6(), server6, client6).accept(),
+        udp(to_dhcp(Rule::new().is(Field::EtherType, &IPV4)), server4, client4).accept(),
+        udp(to_dhcp(Rule::new().is(Field::EtherType, &IPV6)), server6, client6).accept(),
         to_group().counter().drop(),
         to_link_local(v6()).counter().drop(),
     ]);

@@ -108,6 +108,11 @@ pub(super) fn icmpv6(rule: Rule, kind: u8) -> Rule {
     rule.is(Field::Protocol, &[ICMPV6]).is(Field::IcmpType, &[kind])
 }
 
+/// Matches UDP to a port, from any port.
+pub(super) fn udp_to(rule: Rule, to: u16) -> Rule {
+    rule.is(Field::Protocol, &[UDP]).is(Field::PortDestination, &to.to_be_bytes())
+}
+
 /// Matches UDP from one port to another.
 pub(super) fn udp(rule: Rule, from: u16, to: u16) -> Rule {
     let rule = rule.is(Field::Protocol, &[UDP]).is(Field::PortSource, &from.to_be_bytes());
