@@ -123,7 +123,15 @@ impl Cluster {
 
     /// Calico's custom resources, as far as blocks need them, without validation.
     pub fn define_custom_resources(&self) {
-        let kinds = ["IPAMBlock", "BlockAffinity", "IPAMHandle", "IPAMConfig", "IPPool", "IPReservation"];
+        let kinds = [
+            "IPAMBlock",
+            "BlockAffinity",
+            "IPAMHandle",
+            "IPAMConfig",
+            "IPPool",
+            "IPReservation",
+            "ClusterInformation",
+        ];
         let plural = |kind: &str| match kind {
             "BlockAffinity" => "blockaffinities".to_owned(),
             kind => format!("{}s", kind.to_lowercase()),

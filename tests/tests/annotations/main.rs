@@ -195,6 +195,11 @@ fn host_local_gives_addresses_of_the_nodes_own_range() {
 fn with_the_kubernetes_store_a_pods_annotations_have_its_addresses() {
     let Some(mut cluster) = Cluster::start() else { return };
     cluster.define_custom_resources();
+    // Only Calico's programs read the annotations. They create this object.
+    let information = json!({
+        "apiVersion": "crd.projectcalico.org/v1", "kind": "ClusterInformation", "metadata": {"name": "default"},
+    });
+    cluster.ask("POST", "/apis/crd.projectcalico.org/v1/clusterinformations", &information);
     // Selected by the label that every namespace has.
     for (name, cidr) in [("kube-system", "10.87.0.0/24"), ("default", "10.88.0.0/24")] {
         let namespaces = format!("--namespaces \"kubernetes.io/metadata.name == '{name}'\"");
