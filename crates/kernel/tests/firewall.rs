@@ -585,9 +585,9 @@ fn a_pod_cannot_spoof_hardware_addresses() {
         let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
         serve(80, "node");
         let mac: Mac = pod.sh("ip -br link show eth0").split_whitespace().nth(2).unwrap().parse().unwrap();
-        spoof::add(nft, &owner("c1"), "pod1", mac).unwrap();
+        spoof::add(nft, &owner("c1"), "pod1", mac, false).unwrap();
         assert!(pod.asks("10.1.0.1:80").is_some());
-        assert!(spoof::is_present(nft, &owner("c1"), "pod1", mac).unwrap());
+        assert!(spoof::is_present(nft, &owner("c1"), "pod1", mac, false).unwrap());
         pod.sh("ip link set eth0 address 02:00:00:00:00:99; ip neigh flush dev eth0");
         assert!(pod.asks_in_vain("10.1.0.1:80").is_none());
         assert!(
@@ -599,9 +599,9 @@ fn a_pod_cannot_spoof_hardware_addresses() {
         assert!(spoof::remove(nft, &owner("c1"), "pod1").unwrap());
         pod.sh("ip neigh flush dev eth0");
         assert!(pod.asks("10.1.0.1:80").is_some());
-        spoof::add(nft, &owner("c1"), "pod1", mac).unwrap();
-        spoof::add(nft, &owner("c2"), "pod1", mac).unwrap();
-        assert_eq!(spoof::collect(nft, "pods", &[owner("c1")]).unwrap(), 3);
+        spoof::add(nft, &owner("c1"), "pod1", mac, false).unwrap();
+        spoof::add(nft, &owner("c2"), "pod1", mac, false).unwrap();
+        assert_eq!(spoof::collect(nft, "pods", &[owner("c1")]).unwrap(), 4);
         assert!(!spoof::remove_all(nft, &owner("c2")).unwrap());
         assert_eq!(drop_empty_tables(nft).unwrap(), 1);
     });
@@ -775,7 +775,7 @@ fn flushed_rules_are_reported_and_restored() {
         masquerade::add(nft, &owner, &nets).unwrap();
         hostports::add(nft, &owner, &maps, &options).unwrap();
         forward::add(nft, &owner, &nets.map(|net| net.addr()), &rules).unwrap();
-        spoof::add(nft, &owner, "pod1", mac).unwrap();
+        spoof::add(nft, &owner, "pod1", mac, false).unwrap();
         assert_eq!(missing(nft), [""; 0], "all is as it was made");
         let whole = ruleset();
         for table in

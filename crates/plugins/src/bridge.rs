@@ -69,7 +69,7 @@ impl Plugin for Bridge {
         pair.pod_mac = identity.mac.unwrap_or(pair.pod_mac);
         result.interfaces = interfaces(req, &conf, &bridge, &pair);
         if conf.macspoofchk {
-            port::add_spoof_check(req, &mut node, &pair, &mut undo)?;
+            port::add_spoof_check(req, &mut node, &pair, conf.is_trunk(), &mut undo)?;
         }
         policy::await_enforcement(policy, req, &result, &mut undo)?;
         let pod_end = pod.peek_link(&req.ifname)?;

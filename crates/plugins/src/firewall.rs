@@ -4,6 +4,7 @@
 //! the rules that use the sets exist once, after a chain that the administrator may fill. `ingressPolicy` isolates the
 //! pods of one bridge from other bridges, in both cases by Podwire's rules.
 
+mod bridge_ports;
 mod check;
 mod config;
 mod dbus;
@@ -14,7 +15,7 @@ use std::net::IpAddr;
 use podwire_cni_plugin::{ledger, Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Version};
 use podwire_kernel::firewall::forward::{self, Policy, Rules};
-use podwire_kernel::firewall::legacy;
+use podwire_kernel::firewall::{legacy, spoof};
 use podwire_kernel::{detached, Host, Undo};
 
 use crate::addresses::all_hosts;
@@ -49,6 +50,8 @@ impl Plugin for Firewall {
         let mut node = Host::here()?;
         require_bridge(&rules, &mut node)?;
         let mut undo = Undo::new();
+        undo.push(|| drop(Host::here().map(|mut node| bridge_ports::release(req, &mut node))));
+        bridge_ports::restrict(req, &mut node, prev, &rules)?;
         match conf.firewalld()? {
             Some(mut firewalld) => {
                 isolate(req, &mut node, &rules)?;
@@ -81,6 +84,9 @@ impl Plugin for Firewall {
         let mut node = Host::here()?;
         let mut errors = Vec::new();
         errors.extend(remove(req, &mut node, known.as_deref()).err());
+        if Conf::read_or_default(req).isolates_pods() {
+            errors.extend(bridge_ports::release(req, &mut node).err());
+        }
         errors.extend(unbind(&Conf::read_or_default(req), &known.unwrap_or_default()));
         detached::after_deleting(&node);
         Error::all(errors)
@@ -100,6 +106,7 @@ impl Plugin for Firewall {
         // Rules of the Go plugin name no network: only DEL of their pod removes them.
         if let Some(nft) = node.find_nft()? {
             forward::collect(nft, &req.network, &kept)?;
+            spoof::collect(nft, &req.network, &kept)?;
         }
         Ok(())
     }

@@ -1,5 +1,8 @@
 //! Spoof guards: a pod on a bridge can send only with its own hardware address. A pod that sends with another pod's
 //! address would make the bridge deliver the other pod's frames to it.
+//!
+//! A guarded port sends untagged IP and ARP only, unless it is a trunk: rules for IP do not see frames with a VLAN tag or
+//! of another protocol, so these would get around them.
 
 use podwire_netlink::nft::{
     self, Base, ChainKind, Data, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
@@ -18,29 +21,51 @@ const GUARDED: &str = "guarded";
 const ALLOWED: &str = "allowed";
 /// The same as a map, to find the address of a port when it is removed. No rule uses it.
 const ADDRESSES: &str = "addresses";
-const SETS: [&str; 3] = [GUARDED, ALLOWED, ADDRESSES];
+/// Bridge ports that send untagged IP and ARP only.
+const UNTAGGED: &str = "untagged";
+const SETS: [&str; 4] = [GUARDED, ALLOWED, ADDRESSES, UNTAGGED];
+/// IPv4, IPv6 and ARP (linux/if_ether.h).
+const ETHER_TYPES: [[u8; 2]; 3] = [[0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]];
 const PREROUTING: Base = Base::new(ChainKind::Filter, Hook::Prerouting, -300);
 
-/// Drops frames that enter the bridge at port `ifname` with another source address than `mac`.
-pub fn add(nft: &mut Socket, owner: &Owner, ifname: &str, mac: Mac) -> Result<()> {
+/// Drops frames that enter the bridge at port `ifname` with another source address than `mac`, and, unless the port is a
+/// trunk, those that [`require_untagged`] drops.
+pub fn add(nft: &mut Socket, owner: &Owner, ifname: &str, mac: Mac, is_trunk: bool) -> Result<()> {
     let element = |key: Value| Element::key(key).comment(owner.comment());
-    let entries = vec![
+    let mut entries = vec![
         Entry::own(GUARDED, element(Value::ifname(ifname))),
         Entry::own(ALLOWED, element(Value::ifname(ifname).and_mac(mac.0))),
         Entry::own(ADDRESSES, element(Value::ifname(ifname)).to(Value::mac(mac.0))),
     ];
+    entries.extend((!is_trunk).then(|| untagged(owner, ifname)));
     Insertion { table: &TABLE, entries, skeletons: &[&skeleton], on_conflict: &elements::replace }.commit(nft)
 }
 
-/// Reverts [`add`] for this port, if it belongs to the owner; returns whether there was anything.
+/// Drops frames that enter the bridge at port `ifname` and are not IP or ARP, or have a VLAN tag.
+pub fn require_untagged(nft: &mut Socket, owner: &Owner, ifname: &str) -> Result<()> {
+    let entries = vec![untagged(owner, ifname)];
+    Insertion { table: &TABLE, entries, skeletons: &[&skeleton], on_conflict: &elements::replace }.commit(nft)
+}
+
+fn untagged(owner: &Owner, ifname: &str) -> Entry {
+    Entry::own(UNTAGGED, Element::key(Value::ifname(ifname)).comment(owner.comment()))
+}
+
+/// Whether [`require_untagged`] is in force for this owner's port.
+pub fn requires_untagged(nft: &mut Socket, owner: &Owner, ifname: &str) -> Result<bool> {
+    let element = nft::get_element(nft, &TABLE, UNTAGGED, &Value::ifname(ifname))?;
+    Ok(element.is_some_and(|element| is_owned_by(&element, owner)))
+}
+
+/// Reverts [`add`] and [`require_untagged`] for this port, if it belongs to the owner; returns whether there was anything.
 pub fn remove(nft: &mut Socket, owner: &Owner, ifname: &str) -> Result<bool> {
     let port = Value::ifname(ifname);
-    let mut keys = vec![(GUARDED, port.clone()), (ADDRESSES, port.clone())];
+    let mut keys = vec![(GUARDED, port.clone()), (ADDRESSES, port.clone()), (UNTAGGED, port.clone())];
     keys.extend(address(nft, ifname)?.map(|mac| (ALLOWED, port.and_mac(mac))));
     elements::remove(nft, &TABLE, &keys, &|element| is_owned_by(element, owner))
 }
 
-/// Reverts all calls of [`add`] for this owner.
+/// Reverts all calls of [`add`] and [`require_untagged`] for this owner.
 pub fn remove_all(nft: &mut Socket, owner: &Owner) -> Result<bool> {
     Ok(elements::remove_matching(nft, &TABLE, &SETS, &|comment| owner.matches(comment))? > 0)
 }
@@ -50,8 +75,11 @@ pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize>
     elements::remove_matching(nft, &TABLE, &SETS, &elements::orphans(network, keep))
 }
 
-/// Whether this owner's port is restricted to this address.
-pub fn is_present(nft: &mut Socket, owner: &Owner, ifname: &str, mac: Mac) -> Result<bool> {
+/// Whether this owner's port is restricted to this address, and to untagged frames unless it is a trunk.
+pub fn is_present(nft: &mut Socket, owner: &Owner, ifname: &str, mac: Mac, is_trunk: bool) -> Result<bool> {
+    if !is_trunk && !requires_untagged(nft, owner, ifname)? {
+        return Ok(false);
+    }
     for (set, key) in [(GUARDED, Value::ifname(ifname)), (ALLOWED, Value::ifname(ifname).and_mac(mac.0))] {
         if !nft::get_element(nft, &TABLE, set, &key)?.is_some_and(|element| is_owned_by(&element, owner)) {
             return Ok(false);
@@ -81,6 +109,7 @@ fn skeleton(change: &mut Transaction) {
     change.add_table(&TABLE);
     change.add_set(&TABLE, &Set::of(GUARDED, &[Type::IfName]));
     change.add_set(&TABLE, &Set::of(ALLOWED, &[Type::IfName, Type::Mac]));
+    change.add_set(&TABLE, &Set::of(UNTAGGED, &[Type::IfName]));
     change.add_set(&TABLE, &Set::map(ADDRESSES, &[Type::IfName], &[Type::Mac]));
     change.add_base_chain(&TABLE, "prerouting", &PREROUTING);
     change.flush_chain(&TABLE, "prerouting");
@@ -89,4 +118,8 @@ fn skeleton(change: &mut Transaction) {
         .not_in_set(&[Field::InterfaceIn, Field::MacSource], ALLOWED)
         .drop();
     change.add_rule(&TABLE, "prerouting", &spoofed);
+    let other = Rule::new().in_set(&[Field::InterfaceIn], UNTAGGED);
+    let other =
+        ETHER_TYPES.iter().fold(other, |rule, ether_type| rule.is_not(Field::EtherTypeOnWire, ether_type));
+    change.add_rule(&TABLE, "prerouting", &other.drop());
 }

@@ -40,7 +40,7 @@ pub(super) fn rules<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p
     let mut findings = Vec::new();
     if conf.macspoofchk {
         if let Some(end) = node.find_link(&veth::host_name(&req.owner()))? {
-            findings.extend(ports::spoof_check(req, &mut node, &end)?);
+            findings.extend(ports::spoof_check(req, conf, &mut node, &end)?);
         }
     }
     if conf.has_ipam() && conf.ip_masq {

@@ -146,6 +146,11 @@ impl Conf {
         self.ipam.as_ref().is_some_and(|ipam| !ipam.r#type.is_empty())
     }
 
+    /// Whether pods may send frames with a VLAN tag.
+    pub fn is_trunk(&self) -> bool {
+        !self.vlan_trunk.is_empty()
+    }
+
     pub fn uses_vlans(&self) -> bool {
         self.vlan != 0 || !self.trunk.is_empty()
     }

@@ -82,14 +82,15 @@ pub(super) fn wait_until_forwarding(node: &mut Host, name: &str) -> Result<()> {
     }
 }
 
-/// Drops frames of the pod whose source is not its hardware address.
+/// Drops frames of the pod whose source is not its hardware address, and, unless it has a VLAN trunk, tagged ones.
 pub(super) fn add_spoof_check<'a>(
     req: &'a Request<'a>,
     node: &mut Host,
     pair: &Pair,
+    is_trunk: bool,
     undo: &mut Undo<'a>,
 ) -> Result<()> {
-    spoof::add(node.nft()?, &req.owner(), &pair.host, pair.pod_mac)?;
+    spoof::add(node.nft()?, &req.owner(), &pair.host, pair.pod_mac, is_trunk)?;
     undo.push(|| drop(Host::here().map(|mut node| remove_spoof_check(req, &mut node))));
     Ok(())
 }

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use podwire_cni_plugin::{Context, Finding, Request, Result};
+use podwire_cni_spec::Attachment;
 use podwire_kernel::firewall::forward::{self, Policy, Rules};
-use podwire_kernel::firewall::legacy;
+use podwire_kernel::firewall::{legacy, spoof};
 use podwire_kernel::{Host, Owner};
 
+use super::bridge_ports;
 use super::config::Conf;
 use super::firewalld::{failure, source, Firewalld};
 use crate::address_holder;
@@ -17,14 +19,32 @@ use crate::inspection::{self, on_node};
 pub(super) fn inspect<'p>(req: &Request<'p>, conf: &Conf) -> Result<Vec<Finding<'p>>> {
     let recorded = req.recorded_or("missing prevResult from earlier plugin")?;
     let (pod, rules) = (all_hosts(recorded), conf.rules(recorded)?);
+    let mut findings = unrestricted_ports(req, recorded, &rules)?;
     match conf.firewalld()? {
         Some(mut firewalld) => {
-            let mut findings = sources(&mut firewalld, conf.zone(), &pod);
+            findings.extend(sources(&mut firewalld, conf.zone(), &pod));
             findings.extend(isolation(req, rules)?);
-            Ok(findings)
         }
-        None => accepted(req, &pod, rules),
+        None => findings.extend(accepted(req, &pod, rules)?),
     }
+    Ok(findings)
+}
+
+/// The pod's ports on an isolated bridge send untagged IP and ARP only.
+fn unrestricted_ports<'p>(
+    req: &Request<'p>,
+    recorded: &Attachment,
+    rules: &Rules,
+) -> Result<Vec<Finding<'p>>> {
+    let ports = bridge_ports::unrestricted(req, &mut Host::here()?, recorded, rules)?;
+    let finding = |port: String| {
+        let (owner, name) = (req.owner(), port.clone());
+        let again = on_node(move |node| Ok(spoof::require_untagged(node.nft()?, &owner, &name)?));
+        let text =
+            format!("bridge port {port} may send tagged frames, which ingressPolicy isolated does not see");
+        Finding::new(text).repaired_by(again)
+    };
+    Ok(ports.into_iter().map(finding).collect())
 }
 
 /// Each address is a source of the zone.

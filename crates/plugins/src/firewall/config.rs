@@ -118,6 +118,11 @@ impl Conf {
         }
     }
 
+    /// Whether the pods of the bridge are isolated from each other.
+    pub fn isolates_pods(&self) -> bool {
+        self.policy().is_ok_and(|policy| policy == Policy::Isolated)
+    }
+
     fn admin_chain(&self) -> Result<String> {
         let name =
             self.iptables_admin_chain_name.as_deref().filter(|name| !name.is_empty()).unwrap_or("CNI-ADMIN");

@@ -46,7 +46,7 @@ pub(super) fn inspect<'p>(
     }
     // A Go plugin has its own rules for its pods.
     if conf.macspoofchk && inspection::is_ours(req, end) {
-        findings.extend(spoof_check(req, node, end)?);
+        findings.extend(spoof_check(req, conf, node, end)?);
     }
     Ok(findings)
 }
@@ -133,7 +133,12 @@ fn ranges(ids: &[u16], native: bool) -> Vec<Vlans> {
 }
 
 /// The spoof check lets only the recorded hardware address pass.
-pub(super) fn spoof_check<'p>(req: &Request<'p>, node: &mut Host, end: &Link) -> Result<Vec<Finding<'p>>> {
+pub(super) fn spoof_check<'p>(
+    req: &Request<'p>,
+    conf: &Conf,
+    node: &mut Host,
+    end: &Link,
+) -> Result<Vec<Finding<'p>>> {
     let nft = node.nft()?;
     let mut findings = Vec::new();
     findings.extend(inspection::rules("macspoofchk", &spoof::absent(nft)?, |node| {
@@ -141,14 +146,14 @@ pub(super) fn spoof_check<'p>(req: &Request<'p>, node: &mut Host, end: &Link) ->
     }));
     let inside = recorded_interface(req.recorded()?, &req.ifname);
     let Some(mac) = inside.and_then(|one| one.mac.parse::<Mac>().ok()) else { return Ok(findings) };
-    let owner = req.owner();
-    if !spoof::is_present(nft, &owner, &end.name, mac)? {
+    let (owner, is_trunk) = (req.owner(), conf.is_trunk());
+    if !spoof::is_present(nft, &owner, &end.name, mac, is_trunk)? {
         let name = end.name.clone();
         let text = format!("bridge port {name} lost its spoof check (macspoofchk)");
         findings.push(Finding::new(text).repaired_by(on_node(move |node| {
             // A remaining element may allow another address.
             spoof::remove_all(node.nft()?, &owner)?;
-            Ok(spoof::add(node.nft()?, &owner, &name, mac)?)
+            Ok(spoof::add(node.nft()?, &owner, &name, mac, is_trunk)?)
         })));
     }
     Ok(findings)
