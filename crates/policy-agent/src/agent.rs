@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 use podwire_agent_ipc::policy::{Interface, Response};
@@ -12,7 +12,7 @@ use podwire_fs::FileError;
 use podwire_reconcile::Handle;
 
 use crate::dataplane::{DropCounters, DropCounts};
-use crate::message::Message;
+use crate::message::{Message, Waiting};
 use crate::reconciler::{PolicyAgentOptions, PolicyReconciler};
 use crate::status::{PolicyStatus, StatusHandle};
 use crate::update::Update;
@@ -56,10 +56,11 @@ impl PolicyAgent {
         self.send(Message::Networks { pods, node })
     }
 
-    /// Adds an attached interface. The response arrives when its policies are enforced.
-    pub(crate) fn attach(&self, interface: Interface) -> Result<Receiver<Response>> {
+    /// Adds an attached interface. The response arrives when its policies are enforced, unless that takes longer than
+    /// `timeout`.
+    pub(crate) fn attach(&self, interface: Interface, timeout: Duration) -> Result<Receiver<Response>> {
         let (sender, response) = mpsc::channel();
-        self.send(Message::Attach(interface, sender))?;
+        self.send(Message::Attach(Waiting { interface, until: Instant::now() + timeout, sender }))?;
         Ok(response)
     }
 

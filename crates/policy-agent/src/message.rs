@@ -2,13 +2,22 @@
 
 use std::net::IpAddr;
 use std::sync::mpsc::Sender;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ipnet::IpNet;
 use podwire_agent_ipc::policy::{Interface, Response};
 use podwire_agent_ipc::Owner;
 
 use crate::update::Update;
+
+/// A plugin that waits until its pod's policies are enforced.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub interface: Interface,
+    /// The plugin does not wait longer.
+    pub until: Instant,
+    pub sender: Sender<Response>,
+}
 
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -24,7 +33,7 @@ pub(crate) enum Message {
         node: Vec<IpAddr>,
     },
     /// A plugin attached an interface and waits for the response.
-    Attach(Interface, Sender<Response>),
+    Attach(Waiting),
     /// A plugin detached an interface.
     Detach(Owner),
     /// A client asks for the objects, without the first ones.

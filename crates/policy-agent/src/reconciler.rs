@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 use podwire_agent_ipc::message;
-use podwire_agent_ipc::policy::{Interface, Response};
+use podwire_agent_ipc::policy::Response;
 use podwire_netlink::{nft, Socket};
 use podwire_policy::{Compiler, Program, Warning};
 use podwire_reconcile::Reconciler;
@@ -19,7 +18,7 @@ use crate::connection_cleanup::ConnectionCleanup;
 use crate::dataplane::{Change, Nftables, NodeInput, PodPort, POLICY_TABLE};
 use crate::drop_log::DropLog;
 use crate::earlier_pods::EarlierPods;
-use crate::message::Message;
+use crate::message::{Message, Waiting};
 use crate::released_addresses::ReleasedAddresses;
 use crate::status::{PolicyStatus, StatusHandle};
 use crate::{recorded, Error, Result};
@@ -49,7 +48,7 @@ pub(crate) struct PolicyReconciler {
     lists_pods: bool,
     pod_networks: Vec<IpNet>,
     /// Plugins that wait for a response.
-    waiting: Vec<(Interface, Sender<Response>)>,
+    waiting: Vec<Waiting>,
     /// The time of the first change that is not in the kernel yet.
     changed_at: Option<Instant>,
     /// The source's updates include all changes up to this time.
@@ -153,13 +152,13 @@ impl PolicyReconciler {
     /// Responds to the plugins whose pods are enforced. With a source that lists pods, a pod must be listed first. A pod
     /// may not inherit the connections of its address.
     fn respond(&mut self) -> Result<()> {
-        for (interface, _) in &self.waiting {
-            self.released.before_reuse(&interface.addresses)?;
+        for waiting in &self.waiting {
+            self.released.before_reuse(&waiting.interface.addresses)?;
         }
-        let (cluster, lists_pods) = (&self.cluster, self.lists_pods);
-        self.waiting.retain(|(interface, sender)| {
+        let (cluster, lists_pods, now) = (&self.cluster, self.lists_pods, Instant::now());
+        self.waiting.retain(|Waiting { interface, until, sender }| {
             if lists_pods && !cluster.knows(&interface.pod_name()) {
-                return true;
+                return *until > now;
             }
             // A plugin whose deadline has passed no longer receives.
             let _ = sender.send(Response { enforced: true, ..Response::default() });
@@ -257,11 +256,13 @@ impl Reconciler for PolicyReconciler {
                 }
                 (self.pod_networks, self.node.addresses) = (pods, node);
             }
-            Message::Attach(interface, sender) => {
-                self.released.release(self.cluster.attach(interface.clone()));
-                self.waiting.push((interface, sender));
+            Message::Attach(waiting) => {
+                self.released.release(self.cluster.attach(waiting.interface.clone()));
+                self.waiting.retain(|other| other.interface.owner != waiting.interface.owner);
+                self.waiting.push(waiting);
             }
             Message::Detach(owner) => {
+                self.waiting.retain(|other| other.interface.owner != owner);
                 self.released.release(self.cluster.detach(&owner));
                 self.earlier.detach(&owner);
             }

@@ -29,11 +29,11 @@ fn handle(request: Request, agent: &PolicyAgent) -> Response {
         },
         Request::Attach { interface, timeout_ms } => {
             let pod = interface.pod_name();
-            let response = match agent.attach(*interface) {
+            let timeout = Duration::from_millis(timeout_ms);
+            let response = match agent.attach(*interface, timeout) {
                 Ok(response) => response,
                 Err(error) => return not_enforced(error),
             };
-            let timeout = Duration::from_millis(timeout_ms);
             response.recv_timeout(timeout).unwrap_or_else(|_| not_enforced(reason(&pod, agent, timeout)))
         }
     }

@@ -32,7 +32,11 @@ impl Drop for Agent {
 
 impl Agent {
     fn start(objects: &[Value]) -> Agent {
-        let options = PolicyAgentOptions { node_name: "node".into(), ..PolicyAgentOptions::default() };
+        Agent::start_with(objects, PolicyAgentOptions::default())
+    }
+
+    fn start_with(objects: &[Value], options: PolicyAgentOptions) -> Agent {
+        let options = PolicyAgentOptions { node_name: "node".into(), ..options };
         let agent = PolicyAgent::start(options).unwrap();
         let number = std::thread::current().id();
         let name = format!("podwire-attached-{}-{number:?}.sock", std::process::id());
@@ -172,6 +176,28 @@ fn a_pod_inherits_no_connection_of_its_address() {
             delete(new, "veth11");
             agent.detach("new");
         }
+    });
+}
+
+#[test]
+fn a_pod_that_the_source_never_lists_stops_no_sweep() {
+    on_node(|_| {
+        own_run_directory();
+        let [a, old, lost] = [10, 11, 12].map(Endpoint::bridged);
+        let options = PolicyAgentOptions { lists_pods: true, ..PolicyAgentOptions::default() };
+        let agent = Agent::start_with(&objects(), options);
+        let interface_of_lost = Box::new(interface("lost", "veth12", &lost));
+        let request = Request::Attach { interface: interface_of_lost, timeout_ms: 100 };
+        let response = client::request(&agent.socket, &request, WAIT).unwrap();
+        assert!(!response.enforced && response.reason.contains("does not list pod x/lost"), "{response:?}");
+        agent.attach(interface("a", "veth10", &a));
+        agent.attach(interface("old", "veth11", &old));
+        old.serve(&[PORT]);
+        assert_eq!(Flow::open(&a, &old).is_answered(WAIT), [true; 2]);
+        let addresses: [IpAddr; 2] = [old.ip4.parse().unwrap(), old.ip6.parse().unwrap()];
+        delete(old, "veth11");
+        agent.detach("old");
+        agent.wait_until("connections are forgotten", |_| connections_of(&addresses) == 0);
     });
 }
 
