@@ -87,8 +87,9 @@ fn build(lab: &Lab, backend: &dyn Backend, masquerade: bool) {
     }
 }
 
-fn check(lab: &Lab, masquerade: bool) {
-    build(lab, &Vxlan::default(), masquerade);
+fn check(lab: &Lab, masquerade: bool, port: u16) {
+    build(lab, &Vxlan { port, ..Vxlan::default() }, masquerade);
+    let port = port.to_string();
     let (n1, n2) = (lab.node(1), lab.node(2));
     for family in IpFamily::ALL {
         let v4 = family.is_v4();
@@ -101,7 +102,7 @@ fn check(lab: &Lab, masquerade: bool) {
             name: name.into(),
             sender: &n1.node,
             pod: Some(&n1.pod),
-            port: "8472",
+            port: &port,
             source,
             destination,
             target,
@@ -114,21 +115,29 @@ fn check(lab: &Lab, masquerade: bool) {
         let from_neighbour =
             |name: &str, inner_source| Probe { sender: &lab.router, ..from_node(name, inner_source) };
         let own_bridge = pick("10.244.1.1", "fd00:244:0:1::1");
-        let probes = [
+        let mut probes = vec![
             from_pod("pod-to-its-node", "-", n1_address, n1, outside),
             from_pod("pod-to-its-bridge", "-", own_bridge, n1, own),
             from_pod("pod-to-other-node", "-", n2_address, n2, own),
             from_pod("pod-to-other-bridge", "-", bridge, n2, own),
             from_pod("pod-as-peer-to-its-node", n3_address, n1_address, n1, of_n3),
             from_pod("pod-as-peer-to-other-node", n3_address, n2_address, n2, of_n3),
+            from_pod("pod-to-its-node-in-fragments", own, n1_address, n1, outside),
+            from_pod("pod-to-its-node-in-small-fragments", own, n1_address, n1, outside),
+            from_pod("pod-to-other-node-in-fragments", own, n2_address, n2, own),
+            from_pod("pod-to-other-node-in-small-fragments", own, n2_address, n2, own),
             from_neighbour("neighbour", of_n3),
             from_node("peer-with-source-of-another", of_n3),
             from_node("peer-with-own-source", own),
+            Probe { source: n1_address, ..from_node("peer-in-fragments", own) },
         ];
+        if !v4 {
+            probes.insert(0, from_pod("pod-behind-options", own, n1_address, n1, outside));
+        }
         assert_eq!(
             received(lab, family, &probes),
-            ["peer-with-own-source"],
-            "{family:?}, masquerade {masquerade}"
+            ["peer-with-own-source", "peer-in-fragments"],
+            "{family:?}, masquerade {masquerade}, port {port}"
         );
         // Without masquerading, peers forward packets of outside hosts unchanged.
         let forwarded = received(lab, family, &[from_node("forwarded", outside)]);
@@ -140,8 +149,13 @@ fn check(lab: &Lab, masquerade: bool) {
 #[test]
 fn only_peers_with_their_own_pods_come_out_of_the_tunnel() {
     let lab = Lab::new(1430);
-    check(&lab, true);
-    check(&lab, false);
+    check(&lab, true, 8472);
+    check(&lab, false, 8472);
+}
+
+#[test]
+fn the_tunnel_is_guarded_at_the_registered_port_too() {
+    check(&Lab::new(1430), true, 4789);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 """inject.py OUTER-SOURCE|- OUTER-DESTINATION PORT MAC INNER-SOURCE INNER-DESTINATION TEXT: sends a packet in a VXLAN packet.
 
 With an outer source the packet is sent by a raw socket, otherwise by an ordinary one. PORT 0 means IPIP instead of VXLAN. The
-inner packet is UDP to port 9 with the text, or a router advertisement if that is the text.
+inner packet is UDP to port 9 with the text, or a router advertisement if that is the text. With an outer source, the end of
+the text says how the outer packet is cut: "in-fragments" behind the inner IP header, "in-small-fragments" behind the headers
+of UDP and VXLAN, "behind-options" (IPv6 only) before the header of UDP.
 """
 
 import ipaddress
@@ -28,6 +30,18 @@ def packet(source, destination, protocol, payload):
     fields = [0x45, 0, 20 + len(payload), 7, 0, 64, protocol, 0, source.packed, destination.packed]
     fields[7] = checksum(struct.pack("!BBHHHBBH4s4s", *fields))
     return struct.pack("!BBHHHBBH4s4s", *fields) + payload
+
+
+def fragments(source, destination, protocol, payload, length):
+    """Two packets, the first with this length."""
+    source, destination = ipaddress.ip_address(source), ipaddress.ip_address(destination)
+    for offset, more, part in (0, 1, payload[:length]), (length // 8, 0, payload[length:]):
+        if source.version == 6:
+            header = struct.pack("!BBHI", protocol, 0, offset << 3 | more, 7)
+            yield packet(source, destination, 44, header + part)
+        else:
+            whole = packet(source, destination, protocol, part)
+            yield whole[:6] + struct.pack("!H", more << 13 | offset) + whole[8:]
 
 
 def udp(source, destination, to, payload):
@@ -61,5 +75,17 @@ elif port == "0":
     raw = socket.socket(family, socket.SOCK_RAW, 4)
     raw.sendto(inner, (outer_destination, 0))
 else:
-    outer = packet(outer_source, outer_destination, 17, udp(outer_source, outer_destination, int(port), vxlan))
-    socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW).sendto(outer, (outer_destination, 0))
+    datagram = udp(outer_source, outer_destination, int(port), vxlan)
+    raw = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW)
+    outer = [packet(outer_source, outer_destination, 17, datagram)]
+    if text.endswith("in-small-fragments"):
+        outer = fragments(outer_source, outer_destination, 17, datagram, 16)
+    elif text.endswith("in-fragments"):
+        outer = fragments(outer_source, outer_destination, 17, datagram, 72)
+    elif text.endswith("behind-options"):
+        options = struct.pack("!BBBBI", 17, 0, 1, 4, 0)
+        outer = fragments(outer_source, outer_destination, 60, options + datagram, 8)
+    if not is_v6:
+        raw.setsockopt(socket.IPPROTO_IP, 22, 1)  # IP_NODEFRAG
+    for each in outer:
+        raw.sendto(each, (outer_destination, 0))
