@@ -102,6 +102,68 @@ fn no_frame_bypasses_the_ingress_policy_of_a_bridged_pod() {
 }
 
 #[test]
+fn no_frame_bypasses_the_egress_policy_of_a_bridged_pod() {
+    on_node(|nft| {
+        let pods = [10, 11].map(Endpoint::bridged);
+        let ports = [0, 1].map(|n| port(&pods[n], &format!("veth1{n}"), ["a", "b"][n], true));
+        let [a, b] = &pods;
+        let isolated = network_policy(
+            "a",
+            json!({ "podSelector": { "matchLabels": { "app": "a" } }, "policyTypes": ["Egress"],
+                "egress": [{ "to": [{ "podSelector": { "matchLabels": { "app": "b" } } }],
+                    "ports": [{ "protocol": "UDP", "port": 7 }] }] }),
+        );
+        apply(
+            nft,
+            &[pod("a", json!({ "app": "a" }), a), pod("b", json!({ "app": "b" }), b), isolated],
+            &ports,
+        );
+        let macs = ports.each_ref().map(|port| port.mac.unwrap());
+        let mut from_a = Sender::new(a, &ports[0]);
+        let own = [ip(&a.ip4), ip(&a.ip6), link_local(macs[0])];
+        let receiver = [ip(&b.ip4), ip(&b.ip6), link_local(macs[1])];
+        for (n, to) in [
+            (0, "255.255.255.255"),
+            (0, "10.1.255.255"),
+            (0, "224.0.0.1"),
+            (0, "224.0.0.251"),
+            (0, "239.1.2.3"),
+            (1, "ff02::1"),
+            (1, "ff02::fb"),
+            (1, "ff05::2"),
+            (2, "ff02::1"),
+            (2, "ff02::1:2"),
+        ] {
+            let ether_type = if n == 0 { IPV4 } else { IPV6 };
+            for number in [7, 9] {
+                let text = format!("group {n} {} {number}", to.replace([':', '.'], "-"));
+                from_a.add(group(ip(to)), &[], ether_type, &udp(own[n], ip(to), (9, number), &text));
+            }
+        }
+        for (n, ether_type) in [(0, IPV4), (1, IPV6), (2, IPV6)] {
+            let text = |text: &str| format!("{text} {n}");
+            from_a.add(macs[1], &[], ether_type, &udp(own[n], receiver[n], (9, 9), &text("other port")));
+            from_a.add(
+                [0xff; 6],
+                &[],
+                ether_type,
+                &udp(own[n], receiver[n], (9, 9), &text("broadcast frame")),
+            );
+            let tagged = udp(own[n], receiver[n], (9, 7), &text("vlan 0"));
+            from_a.add(macs[1], &[0x81, 0, 0, 0], ether_type, &tagged);
+        }
+        from_a.add(macs[1], &[], IPV6, &udp(own[2], receiver[2], (546, 547), "link-local to dhcp"));
+        from_a.add(macs[1], &[], IPV6, &udp(ip("::"), receiver[1], (9, 7), "from unspecified 6"));
+        from_a.add(macs[1], &[], IPV4, &udp(ip("0.0.0.0"), receiver[0], (68, 67), "from unspecified 4"));
+        for (n, ether_type) in [(0, IPV4), (1, IPV6)] {
+            from_a.add(macs[1], &[], ether_type, &udp(own[n], receiver[n], (9, 7), &format!("allowed {n}")));
+        }
+        from_a.add(macs[1], &[], IPV4, &udp(own[0], receiver[0], (9, 7), "end"));
+        assert_eq!(arriving(b, || from_a.send()), ["allowed 0", "allowed 1"]);
+    });
+}
+
+#[test]
 fn a_bridged_pod_cannot_pose_as_a_neighbour_or_a_router() {
     on_node(|nft| {
         let OnBridge { pods: [a, _b, c], ports } = on_bridge(nft);
