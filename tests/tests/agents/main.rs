@@ -18,6 +18,7 @@ mod kubernetes;
 mod migration;
 mod pings;
 mod policies;
+mod policy_chains;
 mod policy_reports;
 mod readiness;
 mod stage;
