@@ -163,6 +163,22 @@ impl Machine {
         self.metrics(9473)
     }
 
+    /// The processor time that its agent has used, in nanoseconds, and how often its threads went to sleep.
+    pub fn agent_activity(&self) -> (f64, f64) {
+        let script = "for process in /proc/[0-9]*; do \
+             [ \"$(readlink $process/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ] || continue; \
+             tr '\\0' ' ' <$process/cmdline | grep -q 'podwire agent ' || continue; \
+             cat $process/task/*/schedstat; grep -h '^voluntary' $process/task/*/status; \
+             done 2>/dev/null";
+        let said = self.stage().sh(script);
+        assert!(!said.is_empty(), "{}: no agent runs", self.name);
+        let number = |word: Option<&str>| -> f64 { word.and_then(|word| word.parse().ok()).unwrap_or(0.0) };
+        said.lines().fold((0.0, 0.0), |(time, sleeps), line| match line.strip_prefix("voluntary_ctxt_switches:") {
+            Some(count) => (time, sleeps + number(Some(count.trim()))),
+            None => (time + number(line.split(' ').next()), sleeps),
+        })
+    }
+
     fn metrics(&self, port: u16) -> Option<Metrics> {
         let asked = format!("timeout 5 busybox wget -qO- http://127.0.0.1:{port}/metrics");
         let said = self.stage().try_sh(&asked);

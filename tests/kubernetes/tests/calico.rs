@@ -2,6 +2,7 @@
 //! the agents and the controller have exactly the rights that they need, and the addresses of a lost node are released.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use podwire_kubernetes_tests::metrics::{self, at_least, become_true, is};
 use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web};
@@ -35,6 +36,7 @@ fn pods_reach_each_other_and_the_addresses_of_a_lost_node_are_released() {
     rights_are_minimal(&cluster);
     no_problems_are_reported(&cluster, &machines);
     metrics_are_true(&cluster, &machines);
+    agents_are_idle(&machines);
 
     assert_eq!(annotated_pods(&cluster), BTreeSet::new(), "nobody reads the annotations of pods");
     install_calico(&cluster);
@@ -173,6 +175,21 @@ fn metrics_are_true(cluster: &Cluster, machines: &[Machine]) {
             let expected = [&metrics::of_agent(pods, machines.len() as f64 - 1.0)[..], &own].concat();
             Some(machine.agent_metrics()?.differences(&documented, &expected))
         });
+    }
+}
+
+/// While nothing happens, an agent uses at most 0.2 % of a core. It is woken by probes of the kubelet and by the API
+/// server.
+fn agents_are_idle(machines: &[Machine]) {
+    let time = Duration::from_secs(20);
+    let before: Vec<_> = machines.iter().map(Machine::agent_activity).collect();
+    std::thread::sleep(time);
+    for (machine, before) in machines.iter().zip(before) {
+        let now = machine.agent_activity();
+        let share = 100.0 * (now.0 - before.0) / time.as_nanos() as f64;
+        let sleeps = (now.1 - before.1) / time.as_secs_f64();
+        println!("the idle agent of {}: {share:.3} % of a core, {sleeps:.1} wake-ups a second", machine.name);
+        assert!(share <= 0.2, "{}: {share} % of a core", machine.name);
     }
 }
 
