@@ -90,7 +90,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "plugins",
         ],
     ),
-    ("verify", &["fs", "ip", "netlink", "kernel"]),
+    ("verify", &["fs", "ip", "netlink", "kernel", "policy"]),
     (
         "lab",
         &[

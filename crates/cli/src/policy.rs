@@ -7,6 +7,7 @@ mod test;
 
 use clap::Subcommand;
 
+pub(crate) use source::read_agent;
 pub(crate) use test::{warning_json, warning_lines};
 
 use crate::failure::Failure;

@@ -1,7 +1,7 @@
 //! `podwire verify`: tests the Kubernetes network model with packets between the pods of this node and the node itself.
 
-mod denied;
 mod pods;
+mod policies;
 mod progress;
 mod text;
 
@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use clap::Args;
 use podwire_kernel::Netns;
+use podwire_policy::Snapshot;
 use podwire_verify::{Endpoint, Kind, Options, RemoteEndpoint};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::duration;
 use crate::failure::Failure;
@@ -34,8 +36,9 @@ must not be fragmented. The receiver returns the source address that it sees, wh
 sender's address. With --answer the node and its pods answer other nodes; with --with they also
 send to those. Run from every node, this covers all pairs of a cluster. The pods are those of every
 runtime that uses the same cache directory. Threads of this program enter their namespaces; nothing
-is installed in the pods. What the policies of this node deny is shown apart. The exit status is
-1 if another packet failed, or if a recorded pod, or one of its addresses, is not there.";
+is installed in the pods. Lost packets that policies deny are shown apart: the oracle decides, as in
+`podwire policy explain`. The exit status is 1 if another packet is lost, if a packet arrives that
+policies deny, or if a recorded pod, or one of its addresses, is not there.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
@@ -66,6 +69,18 @@ pub(crate) struct Verify {
 #[derive(Serialize, Deserialize)]
 struct Answer {
     endpoints: Vec<RemoteEndpoint>,
+    /// The objects by which the node's policy agent decides; none without policies.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<Value>,
+}
+
+/// The nodes of --with.
+#[derive(Default)]
+struct OtherNodes {
+    endpoints: Vec<RemoteEndpoint>,
+    policies: Vec<Option<Snapshot>>,
+    /// For each endpoint, an index of `policies`.
+    node_of: Vec<usize>,
 }
 
 impl Verify {
@@ -84,31 +99,52 @@ impl Verify {
         }
         let here = Netns::current().map_err(podwire_verify::Error::from).map_err(failed)?;
         endpoints.push(Endpoint::node(&self.name, here, Vec::new()).map_err(failed)?);
+        let (mut policies, problem) = match policies::of_this_node(&endpoints) {
+            Ok(policies) => (policies, None),
+            Err(problem) => (None, Some(problem)),
+        };
         if let Some(time) = self.answer {
-            return self.answer(Pods { endpoints, missing }, time).map_err(failed);
+            problem.iter().for_each(|problem| eprintln!("podwire: {problem}"));
+            return self.answer(Pods { endpoints, missing }, policies, time).map_err(failed);
         }
-        let remote = self.remote_endpoints()?;
+        let mut others = self.other_nodes()?;
+        for snapshot in policies.iter_mut().chain(others.policies.iter_mut().flatten()) {
+            policies::retain_ends(snapshot, &endpoints, &others.endpoints);
+        }
         let peers = self.peers.unwrap_or(usize::MAX);
         let options = Options { timeout: self.timeout, peers, ..Options::default() };
         let progress = ProgressLine::default();
         let watch = |now| progress.show(now);
-        let mut report = podwire_verify::verify_with(&endpoints, &remote, options, &watch).map_err(failed)?;
-        denied::mark(&mut report, &endpoints);
+        let report = podwire_verify::verify_with(&endpoints, &others.endpoints, options, &watch);
         drop(progress);
+        let mut report = report.map_err(failed)?;
+        report.apply_policies(|at| match at.checked_sub(endpoints.len()) {
+            None => policies.as_ref(),
+            Some(at) => others.policies[others.node_of[at]].as_ref(),
+        });
+        let disturbances: Vec<String> = report.disturbance.take().into_iter().chain(problem).collect();
+        report.disturbance = (!disturbances.is_empty()).then(|| disturbances.join("; "));
         report.missing.extend(missing);
         let output = Output::new(text(&report, Paint::stdout()), report.to_json());
         Ok(Output { success: report.holds(), ..output })
     }
 
     /// Answers packets of other nodes for a time.
-    fn answer(&self, pods: Pods, time: Duration) -> Result<Output, podwire_verify::Error> {
+    fn answer(
+        &self,
+        pods: Pods,
+        policies: Option<Snapshot>,
+        time: Duration,
+    ) -> Result<Output, podwire_verify::Error> {
         let (answering, mut answered) = podwire_verify::answer(&pods.endpoints)?;
         answered.extend(pods.missing.into_iter().map(RemoteEndpoint::absent));
         // Pods of two nodes may have the same name.
         for pod in answered.iter_mut().filter(|endpoint| endpoint.kind == Kind::Pod) {
             pod.name = format!("{}@{}", pod.name, self.name);
         }
-        let text = serde_json::to_string_pretty(&Answer { endpoints: answered }).unwrap_or_default();
+        let policies = policies.iter().flat_map(Snapshot::objects).collect();
+        let answer = Answer { endpoints: answered, policies };
+        let text = serde_json::to_string_pretty(&answer).unwrap_or_default();
         // Printed now and not at the end: the reader needs it while this node answers.
         println!("{text}");
         let wait = |source| podwire_verify::Error::System { what: "wait", source };
@@ -117,9 +153,9 @@ impl Verify {
         Ok(Output::new(String::new(), serde_json::Value::Null))
     }
 
-    /// The endpoints that answer on other nodes.
-    fn remote_endpoints(&self) -> Result<Vec<RemoteEndpoint>, Failure> {
-        let mut all = Vec::new();
+    /// What --answer printed on other nodes.
+    fn other_nodes(&self) -> Result<OtherNodes, Failure> {
+        let mut all = OtherNodes::default();
         for path in &self.with {
             let unreadable = |why: String| {
                 let error = podwire_cni_spec::Error::new(
@@ -132,7 +168,13 @@ impl Verify {
             let text = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
             let answer: Answer =
                 serde_json::from_slice(&text).map_err(|error| unreadable(error.to_string()))?;
-            all.extend(answer.endpoints);
+            let mut snapshot = Snapshot::new();
+            for object in answer.policies {
+                snapshot.add(object).map_err(|error| unreadable(error.to_string()))?;
+            }
+            all.node_of.resize(all.node_of.len() + answer.endpoints.len(), all.policies.len());
+            all.policies.push(Some(snapshot).filter(|snapshot| *snapshot != Snapshot::new()));
+            all.endpoints.extend(answer.endpoints);
         }
         Ok(all)
     }

@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use podwire_policy::oracle::{self, Evaluation};
-use podwire_policy::{Packet, Snapshot, Verdict};
-use podwire_verify::{Endpoint, Kind, Missing, Options, Outcome, Progress, Protocol, Report};
+use podwire_policy::Snapshot;
+use podwire_verify::{Endpoint, Kind, Missing, Options, Progress, Protocol, Report};
 use serde_json::json;
 
 use crate::pods::Pod;
@@ -42,9 +41,7 @@ impl Lab {
         let policies = self.policies(&population)?;
         let mut report = podwire_verify::verify_with(&population.endpoints, &[], options, watch)?;
         report.missing.extend(population.missing);
-        if let Some(snapshot) = policies {
-            report.apply_policies(|outcome| denial(&snapshot, outcome));
-        }
+        report.apply_policies(|_| policies.as_ref());
         Ok(report)
     }
 
@@ -114,52 +111,5 @@ impl Population {
             }
             Err(error) => self.lacks(&name, Kind::Pod, pod.problem.unwrap_or_else(|| error.to_string())),
         }
-    }
-}
-
-/// The policies that deny the first packet of a probe.
-fn denial(snapshot: &Snapshot, outcome: &Outcome) -> Option<String> {
-    let protocol = match outcome.protocol {
-        Protocol::Tcp => podwire_policy::Protocol::Tcp,
-        Protocol::Udp | Protocol::Large | Protocol::Icmp => podwire_policy::Protocol::Udp,
-    };
-    let service = outcome.port.map(|port| (protocol, port));
-    let packet = Packet { source: outcome.source?, destination: outcome.address, service };
-    let Evaluation { verdict, decisions } = oracle::evaluate(snapshot, &packet);
-    let denying = decisions.iter().filter(|decision| decision.verdict == Verdict::Deny);
-    let reasons: Vec<String> =
-        denying.map(|one| format!("{} of {}: {}", one.direction, one.pod, one.reason)).collect();
-    (verdict == Verdict::Deny).then(|| reasons.join("; "))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_denying_policy_is_named() {
-        let mut snapshot = Snapshot::new();
-        let pod = |name: &str, ip: &str| {
-            json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "namespace": "shop", "name": name },
-                    "status": { "podIPs": [{ "ip": ip }] } })
-        };
-        let policy = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
-            "metadata": { "namespace": "shop", "name": "closed" }, "spec": { "podSelector": {} } });
-        for object in [pod("web", "10.244.1.2"), pod("db", "10.244.1.3"), policy] {
-            snapshot.add(object).unwrap();
-        }
-        let outcome = |to: &str| Outcome {
-            from: 0,
-            to: 1,
-            source: "10.244.1.2".parse().ok(),
-            address: to.parse().unwrap(),
-            protocol: Protocol::Icmp,
-            port: None,
-            result: Err("no answer".into()),
-            denied: None,
-        };
-        let reason = denial(&snapshot, &outcome("10.244.1.3")).unwrap();
-        assert!(reason.contains("ingress of shop/db") && reason.contains("shop/closed"), "{reason}");
-        assert_eq!(denial(&snapshot, &outcome("10.244.9.9")), None, "not isolated for egress");
     }
 }

@@ -6,6 +6,8 @@
 //! stream, a UDP datagram, an ICMP echo, and a datagram of the link's MTU that must not be fragmented. The [`Report`] has all
 //! outcomes, and what should be there but could not be probed.
 //!
+//! [`Report::apply_policies`] separates what policies deny from what is broken.
+//!
 //! One endpoint that cannot be probed does not end the verification: it is [`Missing`], and the others are probed.
 //!
 //! Nothing is installed in the pods and no program is executed: threads of this process enter the namespaces.
@@ -16,6 +18,7 @@ mod echo;
 mod endpoint;
 mod error;
 mod neighbour_table;
+mod policies;
 mod probe;
 mod remote;
 mod report;
@@ -167,10 +170,12 @@ impl Pair<'_> {
         let probes = || {
             let every = self.targets().flat_map(|to| options.protocols.iter().map(move |kind| (to, *kind)));
             let probe = |(to, protocol): (&EchoAddress, Protocol)| {
-                let answer = probe::send(protocol, self.own, to, options.timeout);
+                let (result, answered) = match probe::send(protocol, self.own, to, options.timeout) {
+                    Ok(answer) => (answer.check(self.own), true),
+                    Err(failure) => (Err(failure.reason), failure.answered),
+                };
                 let source = probe::source(to);
-                let result = answer.and_then(|answer| answer.check(self.own));
-                Outcome { source, ..self.outcome(to, protocol, result) }
+                Outcome { source, answered, ..self.outcome(to, protocol, result) }
             };
             every.map(probe).collect()
         };
@@ -182,7 +187,16 @@ impl Pair<'_> {
     }
 
     fn outcome(&self, to: &EchoAddress, protocol: Protocol, result: Result<Duration, String>) -> Outcome {
-        let (port, address) = (protocol.port(to), to.address);
-        Outcome { from: self.from, to: self.to, source: None, address, protocol, port, result, denied: None }
+        Outcome {
+            from: self.from,
+            to: self.to,
+            source: None,
+            address: to.address,
+            protocol,
+            port: protocol.port(to),
+            result,
+            answered: false,
+            denied: None,
+        }
     }
 }

@@ -61,6 +61,13 @@ pub(crate) struct TimedAnswer {
     answer: Answer,
 }
 
+/// Why there is no complete answer.
+pub(crate) struct Failure {
+    pub reason: String,
+    /// Whether something answered.
+    pub answered: bool,
+}
+
 /// What the echo service answered.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
@@ -90,21 +97,30 @@ pub(crate) fn send(
     from: &Endpoint,
     to: &EchoAddress,
     timeout: Duration,
-) -> Result<TimedAnswer, String> {
+) -> Result<TimedAnswer, Failure> {
     let start = Instant::now();
+    let mut connected = false;
     let answer = match protocol {
-        Protocol::Tcp => stream(to, timeout),
+        Protocol::Tcp => connect_stream(to, timeout).and_then(|stream| {
+            connected = true;
+            exchange_stream(stream, timeout)
+        }),
         Protocol::Udp => datagram(to, 64, timeout),
         Protocol::Large => large(from, to, timeout),
         Protocol::Icmp => ping(to.address, timeout).map(|_| Answer { seen: None, sent: 0, arrived: 0 }),
     };
-    match answer {
-        Ok(answer) => Ok(TimedAnswer { time: start.elapsed(), answer }),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            Err(format!("no answer within {} ms", timeout.as_millis()))
-        }
-        Err(error) => Err(error.to_string()),
-    }
+    let time = start.elapsed();
+    answer.map(|answer| TimedAnswer { time, answer }).map_err(|error| {
+        let reason = match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                format!("no answer within {} ms", timeout.as_millis())
+            }
+            _ => error.to_string(),
+        };
+        // read_answer() did not understand the answer.
+        let answered = connected || error.kind() == io::ErrorKind::InvalidData;
+        Failure { reason, answered }
+    })
 }
 
 /// The source address that the kernel selects for packets to `to`. The calling thread is in the sender's namespace.
@@ -120,8 +136,11 @@ fn read_answer(text: &[u8], sent: usize) -> io::Result<Answer> {
     Ok(Answer { seen, sent, arrived: arrived.parse().map_err(|_| invalid())? })
 }
 
-fn stream(to: &EchoAddress, timeout: Duration) -> io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&SocketAddr::new(to.address, to.tcp), timeout)?;
+fn connect_stream(to: &EchoAddress, timeout: Duration) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::new(to.address, to.tcp), timeout)
+}
+
+fn exchange_stream(mut stream: TcpStream, timeout: Duration) -> io::Result<Answer> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     stream.write_all(&vec![0; STREAM])?;

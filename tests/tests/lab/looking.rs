@@ -104,24 +104,34 @@ fn what_policies_deny_is_not_broken() {
     assert!(!said.contains("failed: "), "{said}");
     assert!(lab.run(&["heal"]).status.success());
 
-    // On the node itself, the counters of the rules tell.
-    let own = format!("{} verify --timeout 1s", podwire_tests::podwire());
-    let said = lab.sh("n2", &own);
-    let denied = "denied: n2-pod1 to db: ingress of shop/db: isolated by NetworkPolicy shop/closed";
-    assert!(said.contains(denied) && said.contains("holds where policies allow it"), "{said}");
+    // On the node itself, its agent has the objects.
+    let own = || lab.run(&["exec", "n2", "--", &podwire_tests::podwire(), "verify", "--timeout", "1s"]);
+    let denied =
+        "denied: n2-pod1 to db: ingress of shop/db: the pod is isolated and no rule allows it: shop/closed";
+    let verify = own();
+    let said = text(&verify.stdout);
+    assert!(verify.status.success() && said.contains(denied), "{said}{}", text(&verify.stderr));
+    assert!(said.contains("holds where policies allow it"), "{said}");
     let broken = "nft add table inet broken
                   nft add chain inet broken in '{ type filter hook forward priority -200; }'
                   nft add rule inet broken in drop
                   nft add table bridge broken; nft add chain bridge broken in '{ type filter hook forward priority -400; }'
                   nft add rule bridge broken in drop";
     lab.sh("n2", broken);
-    let verify = lab.run(&["exec", "n2", "--", &podwire_tests::podwire(), "verify", "--timeout", "1s"]);
+    let verify = own();
     let said = text(&verify.stdout);
-    assert!(!verify.status.success() && said.contains("failed: n2-pod1 to db: no answer"), "{said}");
+    assert!(!verify.status.success() && said.contains("failed: db to n2-pod1: no answer"), "{said}");
+    assert!(said.contains(denied) && !said.contains("failed: n2-pod1 to db"), "{said}");
     lab.sh("n2", "nft delete table inet broken; nft delete table bridge broken");
 
-    // A policy that is not enforced is a failure.
+    // The rules stay when the agent ends. Without it, verify has no objects to decide by.
     assert!(lab.run(&["break", "kill-agent", "n2"]).status.success());
+    let verify = own();
+    let said = text(&verify.stdout);
+    assert!(!verify.status.success() && said.contains("failed: n2-pod1 to db: no answer"), "{said}");
+    assert!(said.contains("but: the policies of this node are unknown"), "{said}");
+
+    // A policy that is not enforced is a failure.
     lab.sh("n2", "nft flush ruleset");
     let said = text(&lab.run(&["verify", "--timeout", "1s"]).stdout);
     assert!(said.contains("arrived, but policies deny it"), "{said}");

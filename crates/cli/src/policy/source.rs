@@ -47,7 +47,7 @@ pub(super) fn read(paths: &[PathBuf], into: &mut Snapshot) -> Result<(), podwire
 }
 
 /// Reads the objects by which the policy agent at `socket` decides.
-pub(super) fn read_agent(socket: &Path, into: &mut Snapshot) -> Result<(), podwire_cni_spec::Error> {
+pub(crate) fn read_agent(socket: &Path, into: &mut Snapshot) -> Result<(), podwire_cni_spec::Error> {
     let failed = |reason: String| {
         let text = format!("ask the policy agent at {}: {reason}", socket.display());
         let hint = "start the node's agent with --policy, or name files with --file";
