@@ -194,6 +194,31 @@ fn the_anycast_address_of_the_bridge_is_no_address_of_the_node() {
     assert!(said.status == 0 && said.stdout.contains("the network model holds"), "{}", said.stdout);
 }
 
+/// Pods of two namespaces may have the same name.
+#[test]
+fn pods_are_named_with_their_namespaces() {
+    let node = node("bridge");
+    let (program, plugins) = (podwire(), ours());
+    let run =
+        [&program, "pod", "run", "shop/db", "test/db", "--conf-dir", NETWORKS, "--plugin-dir", &plugins];
+    let run = node.output(&run, &[]);
+    assert_eq!(run.status, 0, "{}", run.stderr);
+    let said = verify(&node, &["--timeout", TIMEOUT]);
+    let head = said.stdout.lines().next().unwrap_or_default();
+    let names: Vec<&str> = head.split_whitespace().skip(3).collect();
+    assert_eq!(names, ["one", "shop/db", "test/db", "three", "two", "node"], "{}", said.stdout);
+    let list = node.output(&[&program, "pod", "list", "--json"], &[]);
+    let list: Value = serde_json::from_str(&list.stdout).expect("JSON");
+    let pod = list["pods"].as_array().and_then(|pods| pods.iter().find(|pod| pod["namespace"] == "shop"));
+    node.sh(&format!("kill -9 {}", pod.expect("shop/db")["pid"]));
+    let said = verify(&node, &["--json", "--timeout", TIMEOUT]);
+    let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    let is_named = |probe: &&Value| probe["from"] == "test/db" && probe["to"] == "one";
+    let probes = report["probes"].as_array().expect("probes");
+    assert_eq!(probes.iter().filter(is_named).count(), 8, "{report}");
+    assert_eq!(report["missing"][0]["name"], "shop/db", "{report}");
+}
+
 #[test]
 fn the_failures_of_a_pair_are_one_line() {
     let node = node("ptp");

@@ -7,7 +7,7 @@ mod gc;
 mod lint;
 mod list;
 mod namespace;
-mod records;
+pub(crate) mod records;
 mod reload;
 mod runtime_flags;
 mod status;

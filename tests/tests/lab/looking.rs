@@ -107,7 +107,7 @@ fn what_policies_deny_is_not_broken() {
     // On the node itself, its agent has the objects.
     let own = || lab.run(&["exec", "n2", "--", &podwire_tests::podwire(), "verify", "--timeout", "1s"]);
     let denied =
-        "denied: n2-pod1 to db: ingress of shop/db: the pod is isolated and no rule allows it: shop/closed";
+        "denied: default/n2-pod1 to shop/db: ingress of shop/db: the pod is isolated and no rule allows it: shop/closed";
     let verify = own();
     let said = text(&verify.stdout);
     assert!(verify.status.success() && said.contains(denied), "{said}{}", text(&verify.stderr));
@@ -120,15 +120,21 @@ fn what_policies_deny_is_not_broken() {
     lab.sh("n2", broken);
     let verify = own();
     let said = text(&verify.stdout);
-    assert!(!verify.status.success() && said.contains("failed: db to n2-pod1: no answer"), "{said}");
-    assert!(said.contains(denied) && !said.contains("failed: n2-pod1 to db"), "{said}");
+    assert!(
+        !verify.status.success() && said.contains("failed: shop/db to default/n2-pod1: no answer"),
+        "{said}"
+    );
+    assert!(said.contains(denied) && !said.contains("failed: default/n2-pod1 to shop/db"), "{said}");
     lab.sh("n2", "nft delete table inet broken; nft delete table bridge broken");
 
     // The rules stay when the agent ends. Without it, verify has no objects to decide by.
     assert!(lab.run(&["break", "kill-agent", "n2"]).status.success());
     let verify = own();
     let said = text(&verify.stdout);
-    assert!(!verify.status.success() && said.contains("failed: n2-pod1 to db: no answer"), "{said}");
+    assert!(
+        !verify.status.success() && said.contains("failed: default/n2-pod1 to shop/db: no answer"),
+        "{said}"
+    );
     assert!(said.contains("but: the policies of this node are unknown"), "{said}");
 
     // A policy that is not enforced is a failure.

@@ -34,13 +34,15 @@ pub(super) fn pod_json(record: &Record) -> Value {
     pod(record).map_or(Value::Null, |(namespace, name)| json!({ "namespace": namespace, "name": name }))
 }
 
+/// `namespace/name` of the pod in Kubernetes, if the runtime passed them.
+pub(crate) fn pod_name(record: &Record) -> Option<String> {
+    let (namespace, name) = pod(record)?;
+    Some(if namespace.is_empty() { name } else { format!("{namespace}/{name}") })
+}
+
 /// The container of an attachment for people: its pod, if that is known, else its short id.
-pub(super) fn label(record: &Record) -> String {
-    match pod(record) {
-        Some((namespace, name)) if namespace.is_empty() => name,
-        Some((namespace, name)) => format!("{namespace}/{name}"),
-        None => short(&record.container).to_owned(),
-    }
+pub(crate) fn label(record: &Record) -> String {
+    pod_name(record).unwrap_or_else(|| short(&record.container).to_owned())
 }
 
 /// The owner of an object, `NETWORK/CONTAINER/IFNAME`, for people.

@@ -8,6 +8,8 @@ use podwire_cni_runtime::{Cache, Record};
 use podwire_kernel::Netns;
 use podwire_verify::{Endpoint, Kind, Missing};
 
+use crate::cni::records;
+
 /// The recorded pods.
 #[derive(Default)]
 pub(super) struct Pods {
@@ -92,12 +94,39 @@ fn addresses(record: &Record) -> Vec<IpAddr> {
     inside.map(|ip| ip.address.addr()).collect()
 }
 
-/// The name of a pod in reports: its name in Kubernetes, the namespace that `podwire cni` or cnitool attached, or its
-/// container id.
+/// The name of a pod in reports, as in `podwire cni list`. A namespace that `podwire cni` or cnitool attached without the
+/// name of a pod has its own name.
 fn name(record: &Record) -> String {
-    let in_kubernetes = record.args().get("K8S_POD_NAME").map(String::from);
-    let by_hand = || record.container.starts_with("cnitool-").then(|| record.netns.as_ref()?.file_name());
-    let namespace = || Some(by_hand()??.to_string_lossy().into_owned());
-    let container = || record.container.chars().take(12).collect();
-    in_kubernetes.or_else(namespace).unwrap_or_else(container)
+    let by_hand = || {
+        let netns = record.netns.as_ref().filter(|_| record.container.starts_with("cnitool-"))?;
+        Some(netns.file_name()?.to_string_lossy().into_owned())
+    };
+    records::pod_name(record).or_else(by_hand).unwrap_or_else(|| records::label(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_of_kubernetes_has_its_namespace_and_name() {
+        let name_of = |container: &str, args: &[(&str, &str)]| {
+            name(&Record {
+                path: "/r".into(),
+                network: "pods".into(),
+                container: container.into(),
+                ifname: "eth0".into(),
+                netns: Some("/run/netns/one".into()),
+                arg_pairs: args.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect(),
+                capabilities: serde_json::Map::new(),
+                config: Vec::new(),
+                result: None,
+            })
+        };
+        let id = "c0ffee".repeat(11);
+        assert_eq!(name_of(&id, &[("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "db")]), "shop/db");
+        assert_eq!(name_of("cnitool-7", &[("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "db")]), "shop/db");
+        assert_eq!(name_of("cnitool-7", &[]), "one");
+        assert_eq!(name_of(&id, &[]), "c0ffeec0ffee");
+    }
 }
