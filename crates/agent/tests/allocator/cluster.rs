@@ -22,6 +22,8 @@ pub(crate) struct FlakyStore {
     mode: Mutex<Mode>,
     /// Keys with this suffix are not written.
     pub(crate) forbidden: Mutex<Option<&'static str>>,
+    /// Locked by a test that delays the creation of blocks, affinities and handles.
+    pub(crate) claims: Mutex<()>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -87,6 +89,7 @@ impl Store for Shared {
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {
         self.allow(key)?;
+        let _claim = key.starts_with("/calico/ipam/").then(|| self.0.claims.lock().unwrap());
         self.ask(true, |store| store.create(key, value))
     }
 
@@ -188,6 +191,15 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
         assert!(Instant::now() < until, "{what}: not within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until the agent makes no more requests to the store.
+pub(crate) fn wait_for_idle(cluster: &Cluster) {
+    eventually("the sync is idle", || {
+        let before = cluster.store.asked();
+        std::thread::sleep(Duration::from_millis(50));
+        cluster.store.asked() == before
+    });
 }
 
 pub(crate) fn settled(agent: &BlockAllocator, dir: &Path) -> bool {

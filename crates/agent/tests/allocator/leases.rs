@@ -12,7 +12,9 @@ use podwire_agent_ipc::{pending, Owner};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Ownership, Pool, Rules};
 
-use crate::cluster::{eventually, now, owner, pool, settled, v4, Cluster, Mode, Shared, TIMEOUT};
+use crate::cluster::{
+    eventually, now, owner, pool, settled, v4, wait_for_idle, Cluster, Mode, Shared, TIMEOUT,
+};
 
 /// A plugin that does not reach the agent records the release. The address is not assigned again before it is released.
 #[test]
@@ -79,11 +81,7 @@ fn a_warm_add_and_a_del_make_no_request_to_the_store() {
     let cluster = Cluster::new("zero", pool());
     let agent = cluster.agent("node1");
     eventually("the warm pool is filled", || agent.status().warm_pool == 4);
-    eventually("the sync is idle", || {
-        let before = cluster.store.asked();
-        std::thread::sleep(Duration::from_millis(50));
-        cluster.store.asked() == before
-    });
+    wait_for_idle(&cluster);
     cluster.store.set(Mode::Down);
     let one = agent.assign(&owner("c1"), &v4(), Duration::ZERO).unwrap();
     let other = agent.assign(&owner("c2"), &v4(), Duration::ZERO).unwrap();
@@ -109,6 +107,20 @@ fn without_store_and_warm_pool_add_fails_with_try_again() {
     cluster.store.set(Mode::Working);
     agent.assign(&owner("c1"), &v4(), TIMEOUT).unwrap();
     eventually("it is ready", || agent.check_ready().is_ok());
+}
+
+#[test]
+fn an_agent_is_ready_only_when_its_warm_pool_is_filled() {
+    let cluster = Cluster::new("filled", pool());
+    let claims = cluster.store.0.claims.lock().unwrap();
+    let agent = cluster.agent("node1");
+    eventually("the pools are read", || cluster.store.asked() > 3);
+    wait_for_idle(&cluster);
+    let error = agent.check_ready().expect_err("no address is claimed yet");
+    assert_eq!((error.code(), error.to_string().contains("not filled yet")), (11, true), "{error}");
+    drop(claims);
+    eventually("it is ready", || agent.check_ready().is_ok());
+    assert_eq!(agent.status().warm_pool, 4);
 }
 
 #[test]

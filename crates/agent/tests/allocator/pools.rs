@@ -256,9 +256,10 @@ fn a_pod_without_a_pool_is_to_try_again() {
     let agent = cluster.agent("node1");
     let error = agent.assign(&owner("c1"), &v4(), TIMEOUT).unwrap_err();
     assert_eq!(error.code(), 11, "{error}");
-    eventually("the node is not ready", || agent.check_ready().is_err());
-    let error = agent.check_ready().unwrap_err().to_string();
-    assert!(error.starts_with("no configured Calico pools for node node1"), "{error}");
+    eventually("the node is not ready, and the reason is known", || {
+        let error = agent.check_ready().map_err(|error| error.to_string());
+        error.is_err_and(|error| error.starts_with("no configured Calico pools for node node1"))
+    });
 }
 
 #[test]

@@ -26,9 +26,9 @@ pub enum Error {
         /// The store's error.
         why: String,
     },
-    /// The agent has started and has not read the pools yet.
-    #[error("the pools are not read yet")]
-    NotRead,
+    /// The agent has started, and the store has not assigned an address to the warm pool yet.
+    #[error("the warm pool is not filled yet")]
+    NotFilled,
     /// The Kubernetes API does not answer, or the object does not exist.
     #[error("cannot read {what}: {why}")]
     Cluster {
@@ -66,9 +66,10 @@ impl Error {
     pub fn code(&self) -> u32 {
         use podwire_block_ipam::Error as Ipam;
         match self {
-            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::NotRead | Error::Cluster { .. } => {
-                code::TRY_AGAIN
-            }
+            Error::Timeout { .. }
+            | Error::NoWarmAddress { .. }
+            | Error::NotFilled
+            | Error::Cluster { .. } => code::TRY_AGAIN,
             Error::Ipam(Ipam::Store(_) | Ipam::Busy { .. } | Ipam::NodeOwned { .. }) => code::TRY_AGAIN,
             // As host-local: another pod's DEL, or an administrator who adds a pool, ends the shortage.
             Error::Ipam(
@@ -86,7 +87,7 @@ impl Error {
     pub fn hint(&self) -> &'static str {
         match self {
             Error::Ipam(error) => error.hint(),
-            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::NotRead => {
+            Error::Timeout { .. } | Error::NoWarmAddress { .. } | Error::NotFilled => {
                 "check that the store runs and is reachable from this node; running pods are not affected"
             }
             Error::Cluster { .. } => {

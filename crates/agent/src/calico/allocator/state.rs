@@ -56,6 +56,9 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) warm_pool: WarmPool,
+    /// Whether the store sync has filled the warm pool once, or has found that a pod can borrow an address or why it
+    /// gets none. Before that the agent is not ready: the blocks may all belong to other nodes.
+    pub(super) was_filled: bool,
     /// Pools and the node's labels, as they were read last; none before the store has answered once.
     pub(super) rules: Option<(Rules, Labels)>,
     /// The leases of [`State::lease_dir`], by attachment.
@@ -244,7 +247,7 @@ impl State {
                 Err(Error::NoWarmAddress { why: error.to_string() })
             }
             (_, Some(shortage)) => Err(shortage.clone().into()),
-            _ if inner.rules.is_none() => Err(Error::NotRead),
+            _ if !inner.was_filled && inner.warm_pool.len() == 0 => Err(Error::NotFilled),
             _ => Ok(()),
         }
     }

@@ -132,7 +132,9 @@ impl StoreSync {
         if shortages.iter().any(is_used) {
             shortages.retain(is_used);
         }
-        self.state.lock().problems.shortage = shortages.into_iter().flatten().next();
+        let mut inner = self.state.lock();
+        inner.problems.shortage = shortages.into_iter().flatten().next();
+        inner.was_filled = true;
         Ok(())
     }
 
