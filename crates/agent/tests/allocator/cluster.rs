@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use podwire_agent::calico::allocator::{BlockAllocator, Settings};
 use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_agent_ipc::{pending, Owner};
-use podwire_block_ipam::store::{Entry, Memory, Revision, Store, StoreError};
+use podwire_block_ipam::store::{Entry, Follow, Memory, Revision, Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{Allocator, Ownership, Pool, Rules};
 
@@ -100,6 +100,10 @@ impl Store for Shared {
 
     fn delete(&self, key: &str, revision: Revision) -> Result<(), StoreError> {
         self.ask(true, |store| store.delete(key, revision))
+    }
+
+    fn follow(&self, prefixes: &[&str]) -> Result<Box<dyn Follow>, StoreError> {
+        self.ask(false, |store| store.follow(prefixes))
     }
 }
 

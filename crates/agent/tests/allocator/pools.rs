@@ -1,14 +1,16 @@
 //! The choice of pools, and the warm pool when pools change.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use podwire_agent::calico::allocator::watch_pools;
 use podwire_agent_ipc::addresses::AddressRequest;
 use podwire_agent_ipc::pods::{PodMetadata, StringMap};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
 
-use crate::cluster::{eventually, now, owner, pool, settled, v4, Cluster, TIMEOUT};
+use crate::cluster::{eventually, now, owner, pool, settled, v4, wait_for_idle, Cluster, Mode, TIMEOUT};
 
 /// A cluster with one namespace that has these labels.
 #[derive(Default)]
@@ -223,6 +225,32 @@ fn an_agent_without_a_pool_is_not_ready() {
     agent.pools_changed();
     eventually("it is ready", || agent.check_ready().is_ok());
     agent.assign(&owner("c1"), &v4(), std::time::Duration::ZERO).unwrap();
+}
+
+/// `podwire ipam serve`. Without the watch, the pools are read again after up to a minute.
+#[test]
+fn an_allocator_that_follows_the_pools_uses_a_new_one_at_once() {
+    let cluster = Cluster::new("followed", pool().for_nodes("has(nothing)"));
+    let agent = cluster.agent("node1");
+    eventually("there is no pool", || {
+        agent.check_ready().is_err_and(|error| error.to_string().contains("no configured Calico pools"))
+    });
+    // The store fails at first.
+    cluster.store.set(Mode::Down);
+    let (store, asked) = (cluster.store.clone(), cluster.store.asked());
+    watch_pools(agent.clone(), Box::new(move || Ok(Box::new(store.clone())))).unwrap();
+    eventually("the store was asked twice", || cluster.store.asked() >= asked + 2);
+    cluster.store.set(Mode::Working);
+    // The allocator reads the pools again soon after its start.
+    std::thread::sleep(Duration::from_secs(3));
+    wait_for_idle(&cluster);
+    let changed = Instant::now();
+    Allocator::new(&cluster.store, now)
+        .add_pool(&Pool::new("new", "10.250.0.0/24".parse().unwrap()).with_block_size(28))
+        .unwrap();
+    eventually("it is ready", || agent.check_ready().is_ok());
+    assert!(changed.elapsed() < Duration::from_secs(5), "{:?}", changed.elapsed());
+    agent.assign(&owner("c1"), &v4(), Duration::ZERO).unwrap();
 }
 
 /// Three blocks for two nodes: a node borrows the other's addresses when it has used its own, and when all are used

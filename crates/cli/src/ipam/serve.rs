@@ -66,6 +66,7 @@ impl Serve {
         if let Some(pods) = pods {
             block_allocator = block_allocator.with_cluster(pods);
         }
+        allocator::watch_pools(block_allocator.clone(), Box::new(flags.opener())).map_err(failed)?;
         allocator::serve(&flags.socket, block_allocator).map_err(failed)?;
         while !sys::readable(&[signals.as_fd()], WAIT).is_ok_and(|ready| ready.iter().any(|is| *is)) {}
         let _ = std::fs::remove_file(&flags.socket);
