@@ -34,15 +34,20 @@ pub struct List<'a> {
     pub timeout: Duration,
 }
 
-/// All keys of a list, sorted, and its revision. `client` has the limit [`MAX_MESSAGE`].
-pub async fn list(client: &mut KvClient, list: List<'_>) -> Result<(Vec<KeyValue>, i64), Error> {
+/// All keys of a list, sorted, and its revision. `read` converts each key and value when its page arrives: what it does
+/// not keep needs memory for one page only. `client` has the limit [`MAX_MESSAGE`].
+pub async fn list<T>(
+    client: &mut KvClient,
+    list: List<'_>,
+    mut read: impl FnMut(&KeyValue) -> T,
+) -> Result<(Vec<T>, i64), Error> {
     let end = end_of(list.prefix.as_bytes());
     let mut next = if list.prefix.is_empty() { vec![0] } else { list.prefix.as_bytes().to_vec() };
     let (mut all, mut revision, mut limit) = (Vec::new(), list.revision.unwrap_or(0), PAGE);
     loop {
         let options = GetOptions::new().with_range(end.clone()).with_limit(limit).with_revision(revision);
         let options = if list.keys_only { options.with_keys_only() } else { options };
-        let mut page = match with_timeout(list.timeout, client.get(next.clone(), Some(options))).await {
+        let page = match with_timeout(list.timeout, client.get(next.clone(), Some(options))).await {
             Err(error) if limit > 1 && is_too_large(&error) => {
                 limit = (limit / SMALLER).max(1);
                 continue;
@@ -53,8 +58,8 @@ pub async fn list(client: &mut KvClient, list: List<'_>) -> Result<(Vec<KeyValue
             revision = page.header().map_or(0, |header| header.revision());
         }
         let has_more = page.more();
-        all.append(&mut page.take_kvs());
-        match all.last() {
+        all.extend(page.kvs().iter().map(&mut read));
+        match page.kvs().last() {
             // The smallest key after the last one.
             Some(last) if has_more => next = [last.key(), &[0]].concat(),
             _ => return Ok((all, revision)),

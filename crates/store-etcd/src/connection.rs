@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error, KeyValue};
-use podwire_block_ipam::store::{Entry, Revision, StoreError};
+use etcd_client::{Client, ConnectOptions, Error};
+use podwire_block_ipam::store::{Revision, StoreError};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::tls::TlsFiles;
@@ -35,14 +35,6 @@ pub(crate) fn connect(
     let client = runtime.block_on(Client::connect(endpoints, Some(options)));
     let client = client.map_err(|error| fail(describe(&error)))?;
     Ok((runtime, client))
-}
-
-pub(crate) fn key(found: &KeyValue) -> String {
-    String::from_utf8_lossy(found.key()).into_owned()
-}
-
-pub(crate) fn entry(found: &KeyValue) -> Entry {
-    Entry { key: key(found), value: found.value().to_vec(), revision: revision(found.mod_revision()) }
 }
 
 /// etcd counts revisions from 1, so the number is never negative.

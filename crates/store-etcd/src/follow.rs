@@ -9,7 +9,8 @@ use podwire_etcd::{with_timeout, List, MAX_MESSAGE};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::connection::{describe, entry, key, REQUEST_TIMEOUT};
+use crate::connection::{describe, REQUEST_TIMEOUT};
+use crate::entry::{entry, key};
 
 pub(crate) struct EtcdFollow {
     pub(crate) name: String,
@@ -65,8 +66,8 @@ async fn start(
     let (mut entries, mut revision) = (Vec::new(), None);
     for prefix in prefixes {
         let list = List { prefix, keys_only: false, revision, timeout: REQUEST_TIMEOUT };
-        let (found, listed) = podwire_etcd::list(&mut kv, list).await?;
-        entries.extend(found.iter().map(entry));
+        let (found, listed) = podwire_etcd::list(&mut kv, list, entry).await?;
+        entries.extend(found);
         revision = Some(listed);
     }
     let next = revision.unwrap_or(0) + 1;

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod connection;
+mod entry;
 mod follow;
 mod tls;
 
@@ -21,7 +22,8 @@ use podwire_block_ipam::store::{Entry, Follow, Known, Revision, Store, StoreErro
 use podwire_etcd::List;
 use tokio::runtime::Runtime;
 
-use connection::{connect, describe, entry, key, revision, REQUEST_TIMEOUT};
+use connection::{connect, describe, revision, REQUEST_TIMEOUT};
+use entry::{entry, key};
 use follow::EtcdFollow;
 pub use tls::TlsFiles;
 
@@ -59,9 +61,14 @@ impl EtcdStore {
     }
 
     /// Lists keys in pages, at one revision. Each page has a time limit.
-    fn pages(&self, prefix: &str, keys_only: bool) -> Result<Vec<KeyValue>, StoreError> {
+    fn pages<T>(
+        &self,
+        prefix: &str,
+        keys_only: bool,
+        read: impl FnMut(&KeyValue) -> T,
+    ) -> Result<Vec<T>, StoreError> {
         let list = List { prefix, keys_only, revision: None, timeout: REQUEST_TIMEOUT };
-        let listed = self.runtime.block_on(podwire_etcd::list(&mut self.kv.clone(), list));
+        let listed = self.runtime.block_on(podwire_etcd::list(&mut self.kv.clone(), list, read));
         listed.map(|(found, _)| found).map_err(|error| self.failed("list", prefix, &error))
     }
 
@@ -115,11 +122,11 @@ impl Store for EtcdStore {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
-        Ok(self.pages(prefix, false)?.iter().map(entry).collect())
+        self.pages(prefix, false, entry)
     }
 
     fn keys(&self, prefix: &str) -> Result<Vec<String>, StoreError> {
-        Ok(self.pages(prefix, true)?.iter().map(key).collect())
+        self.pages(prefix, true, key)
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<Revision, StoreError> {

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use podwire_block_ipam::store::{Entry, Store, StoreError};
+use podwire_block_ipam::store::{Change, Entry, Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
-use podwire_block_ipam::{AffinityOwner, Allocator, Handle, Pool, Request, Rules};
+use podwire_block_ipam::{AffinityOwner, Allocator, BlockIndex, Handle, Pool, Request, Rules};
 use podwire_store_etcd::{EtcdStore, TlsFiles};
 use podwire_test_servers::{Certificates, EtcdServer};
+
+const WAIT: Duration = Duration::from_secs(30);
 
 fn connect(server: &EtcdServer) -> EtcdStore {
     EtcdStore::connect(&[server.url()], None).unwrap()
@@ -113,31 +115,63 @@ fn etcd_with_tls_accepts_only_clients_with_a_certificate() {
     assert!(error.starts_with(&format!("the store {} cannot ", server.url())), "{error}");
 }
 
-/// Large values of another program: a list has many pages of one revision, and a watch has fragments.
+/// Large values of another program: a list has many pages of one revision, a watch has fragments, and the values are not
+/// kept.
 #[test]
-fn large_values_are_listed_and_followed() {
+fn large_values_are_listed_and_followed_without_their_content() {
     let server = EtcdServer::start();
     let (store, large) = (connect(&server), vec![b'x'; 1_400_000]);
     let mut follow = store.follow(&["/calico/", "/other/"]).unwrap();
-    let first = follow.wait(Duration::from_secs(30)).unwrap().unwrap();
+    let first = follow.wait(WAIT).unwrap().unwrap();
     assert_eq!(first, []);
     for number in 0..24 {
         store.create(&format!("/calico/large/{number:02}"), &large).unwrap();
         store.create(&format!("/calico/small/{number:02}"), b"1").unwrap();
     }
-    let sizes = |entries: &[Entry]| entries.iter().map(|entry| entry.value.len()).sum::<usize>();
+    let is_kept = |entry: &Entry| match entry.key.contains("/large/") {
+        true => entry.value == br#""its value has 1400000 bytes, more than 262144""#,
+        false => entry.value == b"1",
+    };
     let listed = store.list("/calico/").unwrap();
-    assert_eq!((listed.len(), sizes(&listed)), (48, 24 * 1_400_001));
+    assert_eq!((listed.len(), listed.iter().filter(|entry| is_kept(entry)).count()), (48, 48));
     assert!(listed.is_sorted_by_key(|entry| &entry.key));
+    assert!(is_kept(&store.get("/calico/large/00").unwrap().unwrap()));
     assert_eq!(store.keys("/calico/large/").unwrap().len(), 24);
     assert_eq!(store.list("").unwrap().len(), 48);
     let (mut seen, end) = (0, Instant::now() + Duration::from_secs(60));
     while seen < 48 {
         assert!(Instant::now() < end, "{seen} changes");
-        seen += follow.wait(Duration::from_secs(30)).unwrap().map_or(0, |changes| changes.len());
+        let changes = follow.wait(WAIT).unwrap().unwrap_or_default();
+        let is_kept = |change: &Change| matches!(change, Change::Put(entry) if is_kept(entry));
+        assert!(changes.iter().all(is_kept));
+        seen += changes.len();
     }
     let mut late = store.follow(&["/calico/large/", "/calico/small/"]).unwrap();
-    assert_eq!(late.wait(Duration::from_secs(30)).unwrap().unwrap().len(), 48);
+    assert_eq!(late.wait(WAIT).unwrap().unwrap().len(), 48);
+}
+
+/// A large value is reported, does not stop the others, and can be deleted.
+#[test]
+fn a_large_value_is_a_malformed_record() {
+    let server = EtcdServer::start();
+    let store = connect(&server);
+    let allocator = Allocator::new(&store, Timestamp::now);
+    allocator.add_pool(&Pool::new("pods", "10.244.0.0/16".parse().unwrap())).unwrap();
+    let large = Pool::new("large", "10.245.0.0/16".parse().unwrap()).key();
+    store.create(&large, &vec![b'x'; 1_400_000]).unwrap();
+    let (rules, unreadable) = Rules::load_readable(&store).unwrap();
+    let reports: Vec<String> = unreadable.iter().map(ToString::to_string).collect();
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("its value has 1400000 bytes, more than 262144"), "{reports:?}");
+    allocator.assign(&rules, &Request::new(AffinityOwner::host("node1"), "net.1")).unwrap();
+    let mut index = BlockIndex::default();
+    index.apply(store.follow(&BlockIndex::prefixes(true)).unwrap().wait(WAIT).unwrap().unwrap());
+    assert!(index.malformed[&large].contains("its value has 1400000 bytes"), "{:?}", index.malformed);
+    // A block may have more for each of its addresses.
+    let block = "/calico/ipam/v2/assignment/ipv4/block/10.244.16.0-20";
+    store.create(block, &vec![b'x'; 1_400_000]).unwrap();
+    assert_eq!(store.get(block).unwrap().unwrap().value.len(), 1_400_000);
+    store.delete(&large, store.get(&large).unwrap().unwrap().revision).unwrap();
 }
 
 /// No block is that large: such a key must not take the pools that it contains.

@@ -36,10 +36,7 @@ impl Record {
             None => (None, Err(skipped("the key is not a subnet".into()))),
             Some((pod_cidrs, name)) => {
                 let lease_term = if kv.lease() == 0 { LeaseTerm::Permanent } else { LeaseTerm::Leased };
-                let value = match kv.value().len() {
-                    0..=MAX_VALUE => value::read(kv.value()),
-                    size => Err(format!("its value has {size} bytes, more than {MAX_VALUE}")),
-                };
+                let value = check_size(kv.value()).and_then(|()| value::read(kv.value()));
                 let node = value.map_err(skipped).map(|(underlay, backend)| Node {
                     name: name.into(),
                     pod_cidrs,
@@ -56,6 +53,14 @@ impl Record {
     /// Whether it is the record of the node with this address.
     pub(super) fn is_of(&self, address: Ipv4Addr) -> bool {
         self.node.as_ref().is_ok_and(|node| node.underlay.v4 == Some(address))
+    }
+}
+
+/// Whether a value is small enough to be read.
+pub(super) fn check_size(value: &[u8]) -> Result<(), String> {
+    match value.len() {
+        0..=MAX_VALUE => Ok(()),
+        size => Err(format!("its value has {size} bytes, more than {MAX_VALUE}")),
     }
 }
 

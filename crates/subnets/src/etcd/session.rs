@@ -11,7 +11,7 @@ use podwire_etcd::{List, MAX_MESSAGE};
 use podwire_fs::FileError;
 use podwire_kubernetes::error_chain;
 
-use super::record::Record;
+use super::record::{check_size, Record};
 use super::Etcd;
 use crate::error::{Error, Result};
 use crate::netconf::NetConf;
@@ -116,7 +116,9 @@ impl Session {
             place: format!("etcd store, key {key}"),
             hint: format!("Did you create your config using etcdv3 API? etcdctl put {key} '{{\"Network\": \"10.244.0.0/16\", \"Backend\": {{\"Type\": \"vxlan\"}}}}'"),
         })?;
-        let conf = NetConf::parse(&format!("etcd key {key}"), &String::from_utf8_lossy(found.value()))?;
+        let origin = format!("etcd key {key}");
+        check_size(found.value()).map_err(|why| Error::Config { origin: origin.clone(), why })?;
+        let conf = NetConf::parse(&origin, &String::from_utf8_lossy(found.value()))?;
         Ok((conf, found.mod_revision()))
     }
 
@@ -131,9 +133,8 @@ impl Session {
         let key = self.etcd.keys.subnets();
         let list = List { prefix: &key, keys_only: false, revision: None, timeout: REQUEST_TIMEOUT };
         let mut client = self.client.kv_client().max_decoding_message_size(MAX_MESSAGE);
-        let listed = podwire_etcd::list(&mut client, list).await;
-        let (found, revision) = listed.map_err(self.failed(format!("list {key}")))?;
-        Ok((found.iter().map(|kv| Record::parse(&self.etcd.keys, kv)).collect(), revision))
+        let listed = podwire_etcd::list(&mut client, list, |kv| Record::parse(&self.etcd.keys, kv)).await;
+        listed.map_err(self.failed(format!("list {key}")))
     }
 
     /// Deletes a key, unless it has changed since it was read.

@@ -34,6 +34,19 @@ async fn large_values_do_not_stop_a_node() {
 }
 
 #[tokio::test]
+async fn a_large_config_is_refused_with_its_size() {
+    let server = EtcdServer::start();
+    configure(&server, &format!(r#"{{"Network": "10.5.0.0/16", "Comment": "{}"}}"#, "x".repeat(LARGE))).await;
+    for error in [
+        source(&server).network().await.unwrap_err(),
+        source(&server).acquire(&registration(1)).await.unwrap_err(),
+    ] {
+        let text = "etcd key /coreos.com/network/config: its value has 1400041 bytes, more than 65536";
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[tokio::test]
 async fn large_values_during_an_outage_do_not_stop_a_watch() {
     let server = EtcdServer::start();
     configure(&server, NETWORK).await;
