@@ -65,6 +65,16 @@ pub enum Error {
         /// The network, or `(none)`.
         network: String,
     },
+    /// The node's subnet is larger than those that the config gives.
+    #[error("subnet {pod_cidr} of node {name:?} is larger than /{len}, the SubnetLen of the flannel net config: delete its key, or restart the agent of that node, which gets another subnet")]
+    LargerThanSubnet {
+        /// The node.
+        name: String,
+        /// Its pod CIDR.
+        pod_cidr: IpNet,
+        /// The prefix length of a subnet.
+        len: u8,
+    },
     /// A node's record is invalid.
     #[error("{object}: {why}")]
     Unreadable {

@@ -175,6 +175,14 @@ impl NetConf {
         }
         Ok(())
     }
+
+    /// Checks that a node's pod CIDRs are not larger than the subnets that nodes get in etcd.
+    pub fn check_size(&self, name: &str, pod_cidrs: PodCidrs) -> Result<()> {
+        match self.pools()?.find_larger(pod_cidrs) {
+            Some((pod_cidr, len)) => Err(Error::LargerThanSubnet { name: name.into(), pod_cidr, len }),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Parses a value of the document, if it is present.

@@ -58,11 +58,19 @@ impl Pools {
         fits(self.v4, pod_cidrs.v4.map(IpNet::V4)) && fits(self.v6, pod_cidrs.v6.map(IpNet::V6))
     }
 
-    /// The pod CIDRs of a key that are taken. A key that no config of this network can have led to is not the subnet of
-    /// a node, and does not take the subnets that it contains. Neither does a key of another size without a node.
+    /// The first pod CIDR that is larger than a subnet, and the prefix length of a subnet.
+    pub(crate) fn find_larger(&self, pod_cidrs: PodCidrs) -> Option<(IpNet, u8)> {
+        let pools = || [self.v4, self.v6].into_iter().flatten();
+        let larger = |cidr: IpNet| Some((cidr, pools().find(|pool| pool.is_exceeded_by(cidr))?.len));
+        pod_cidrs.iter().find_map(larger)
+    }
+
+    /// The pod CIDRs of a key that are taken: a key takes at most one subnet. One that is larger than a subnet takes
+    /// none of those that it contains: otherwise a client that can write four keys leaves no subnet for any node. A
+    /// smaller one takes its subnet only with a node.
     pub(crate) fn claimed(&self, key: PodCidrs, has_node: bool) -> PodCidrs {
         let is_taken = |pool: Option<Pool>, cidr: IpNet| {
-            pool.is_some_and(|pool| pool.fits(cidr) || (has_node && pool.may_have_fitted(cidr)))
+            pool.is_some_and(|pool| pool.fits(cidr) || (has_node && pool.has_part(cidr)))
         };
         PodCidrs {
             v4: key.v4.filter(|cidr| is_taken(self.v4, IpNet::V4(*cidr))),
@@ -143,9 +151,15 @@ impl Pool {
             && at <= to_u128(self.max)
     }
 
-    /// Whether a CIDR may be a node's subnet of an earlier config with the same network and another size.
-    fn may_have_fitted(&self, cidr: IpNet) -> bool {
-        self.network.contains(&cidr) && cidr.prefix_len() >= self.network.prefix_len() + LEAST_BITS
+    /// Whether a CIDR is in the network and not larger than a subnet. An earlier config with the same network may have
+    /// had smaller ones.
+    fn has_part(&self, cidr: IpNet) -> bool {
+        self.network.contains(&cidr) && !self.is_exceeded_by(cidr)
+    }
+
+    /// Whether a CIDR of this family is larger than a subnet.
+    fn is_exceeded_by(&self, cidr: IpNet) -> bool {
+        IpFamily::of_net(cidr) == self.family() && cidr.prefix_len() < self.len
     }
 
     /// The subnets that do not overlap any of `taken`, from the first.

@@ -76,6 +76,17 @@ impl Source {
         }
     }
 
+    /// Checks that a node of the watch may have its pod CIDRs. Any client that can write to the source could redirect
+    /// addresses of this machine otherwise. In flannel's etcd no node has more than one subnet; in the other sources an
+    /// administrator or a controller chooses the sizes.
+    pub fn check_node(&self, conf: &NetConf, node: &Node) -> Result<()> {
+        conf.check_pod_cidrs(&node.name, node.pod_cidrs)?;
+        match self {
+            Source::Etcd(_) => conf.check_size(&node.name, node.pod_cidrs),
+            Source::Embedded(_) | Source::Static(_) | Source::Kubernetes(_) => Ok(()),
+        }
+    }
+
     /// Watches all nodes. Must be called within a Tokio runtime.
     pub fn watch(&self) -> Watch {
         match self {

@@ -186,7 +186,8 @@ impl Daemon {
     async fn handle_nodes(&mut self, network: &mut NodeNetwork, list: NodeList) -> Result<Option<String>> {
         self.show_source(&list.health);
         let Some(nodes) = list.nodes.clone() else { return Ok(None) };
-        let (nodes, skipped) = desired::within_network(&network.conf, &nodes, &list.skipped);
+        let check = |node: &Node| self.source.check_node(&network.conf, node);
+        let (nodes, skipped) = desired::allowed_nodes(check, &nodes, &list.skipped);
         let own = nodes.iter().find(|node| node.name == network.own.name);
         if let Some(own) = own.filter(|own| own.pod_cidrs != network.own.pod_cidrs) {
             return Ok(Some(format!("this node's pod CIDR is now {}", pod_cidrs(own).join(" "))));

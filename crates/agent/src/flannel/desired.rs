@@ -44,26 +44,25 @@ fn networks(conf: &NetConf) -> Vec<IpNet> {
     v4.into_iter().chain(v6).collect()
 }
 
-/// The nodes whose pod CIDRs are in the network, and the skipped ones with the others. A client that can write to the
-/// source could redirect any address of this machine otherwise.
-pub(crate) fn within_network(
-    conf: &NetConf,
+/// The nodes that may have their pod CIDRs, by [`Source::check_node`](podwire_subnets::Source::check_node), and the
+/// skipped ones with the others.
+pub(crate) fn allowed_nodes(
+    check: impl Fn(&Node) -> podwire_subnets::Result<()>,
     nodes: &Arc<Vec<Node>>,
     skipped: &Arc<Vec<SkippedNode>>,
 ) -> (Arc<Vec<Node>>, Arc<Vec<SkippedNode>>) {
-    let check = |node: &Node| conf.check_pod_cidrs(&node.name, node.pod_cidrs);
-    let outside: Vec<SkippedNode> = nodes
+    let refused: Vec<SkippedNode> = nodes
         .iter()
         .filter_map(|node| {
             let reason = check(node).err()?.to_string();
             Some(SkippedNode { name: node.name.clone(), reason })
         })
         .collect();
-    if outside.is_empty() {
+    if refused.is_empty() {
         return (nodes.clone(), skipped.clone());
     }
-    let inside = nodes.iter().filter(|node| check(node).is_ok()).cloned().collect();
-    (Arc::new(inside), Arc::new([skipped.as_slice(), &outside].concat()))
+    let allowed = nodes.iter().filter(|node| check(node).is_ok()).cloned().collect();
+    (Arc::new(allowed), Arc::new([skipped.as_slice(), &refused].concat()))
 }
 
 impl DesiredRoutes {
@@ -147,7 +146,7 @@ fn peer(node: &Node) -> Peer {
 
 #[cfg(test)]
 mod tests {
-    use podwire_subnets::{LeaseTerm, PodCidrs, Underlay};
+    use podwire_subnets::{Etcd, EtcdOptions, LeaseTerm, PodCidrs, Source, StaticList, Underlay};
 
     use super::*;
 
@@ -181,6 +180,7 @@ mod tests {
     fn nodes_outside_of_the_network_are_skipped() {
         let conf =
             NetConf::parse("x", r#"{"Network": "10.0.0.0/16", "Backend": {"Type": "host-gw"}}"#).unwrap();
+        let source = etcd();
         let v6 = PodCidrs { v4: "10.0.4.0/24".parse().ok(), v6: "2000::/3".parse().ok() };
         let nodes = vec![
             node("inside", "10.0.2.0/24"),
@@ -190,10 +190,43 @@ mod tests {
             Node { pod_cidrs: v6, ..node("other family", "") },
         ];
         let before = SkippedNode { name: "junk".into(), reason: "the key is not a subnet".into() };
-        let (inside, skipped) = within_network(&conf, &Arc::new(nodes), &Arc::new(vec![before]));
+        let check = |node: &Node| source.check_node(&conf, node);
+        let (inside, skipped) = allowed_nodes(check, &Arc::new(nodes), &Arc::new(vec![before]));
         let names: Vec<&str> = inside.iter().map(|node| node.name.as_str()).collect();
         assert_eq!((names, skipped.len()), (vec!["inside"], 5));
         let reason = &skipped.iter().find(|node| node.name == "everything").unwrap().reason;
         assert!(reason.contains("10.0.0.0/16") && reason.contains("0.0.0.0/0"), "{reason}");
+    }
+
+    fn etcd() -> Source {
+        Source::Etcd(Etcd::new(EtcdOptions::default()).unwrap())
+    }
+
+    /// A record like `10.0.128.0-17` in etcd would get the traffic to all subnets that no node has yet.
+    #[test]
+    fn nodes_with_more_than_a_subnet_are_skipped_if_they_are_from_etcd() {
+        let conf =
+            r#"{"Network": "10.0.0.0/16", "SubnetLen": 24, "EnableIPv6": true, "IPv6Network": "fd00::/48"}"#;
+        let conf = NetConf::parse("x", conf).unwrap();
+        let v6 = PodCidrs { v4: "10.0.4.0/24".parse().ok(), v6: "fd00::/56".parse().ok() };
+        let nodes = Arc::new(vec![
+            node("a subnet", "10.0.2.0/24"),
+            node("half a subnet", "10.0.3.0/25"),
+            node("two subnets", "10.0.6.0/23"),
+            node("half the network", "10.0.128.0/17"),
+            Node { pod_cidrs: v6, ..node("other family", "") },
+        ]);
+        let (allowed, skipped) =
+            allowed_nodes(|node| etcd().check_node(&conf, node), &nodes, &Arc::default());
+        let names: Vec<&str> = allowed.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!((names, skipped.len()), (vec!["a subnet", "half a subnet"], 3));
+        let reason = &skipped[2].reason;
+        assert!(
+            reason.starts_with("subnet fd00::/56 of node \"other family\" is larger than /64"),
+            "{reason}"
+        );
+        let list = Source::Static(StaticList::new("/nodes.json"));
+        let (allowed, _) = allowed_nodes(|node| list.check_node(&conf, node), &nodes, &Arc::default());
+        assert_eq!(allowed.len(), 5);
     }
 }

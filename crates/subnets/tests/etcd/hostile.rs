@@ -74,19 +74,24 @@ async fn keys_that_no_config_leads_to_take_no_subnets() {
         ("10.5.0.0-16", value),
         ("10.5.0.0-17", value),
         ("10.5.128.0-17", value),
-        // A size that an earlier config could have had, but without a node.
-        ("10.5.0.0-18", "junk"),
-        ("10.5.64.0-18", "junk"),
-        ("10.5.128.0-18", "junk"),
-        ("10.5.192.0-18", "junk"),
+        ("10.5.0.0-18", value),
+        ("10.5.64.0-18", value),
+        ("10.5.128.0-18", value),
+        ("10.5.192.0-18", value),
+        // One bit larger than a subnet.
+        ("10.5.2.0-23", value),
+        ("10.5.4.0-23", "junk"),
     ] {
         server.put(&format!("{SUBNETS}{key}"), value).await;
+    }
+    for number in 0..64 {
+        server.put(&format!("{SUBNETS}10.5.{}.0-22", number * 4), value).await;
     }
     let node = source(&server).acquire(&registration(1)).await.unwrap();
     assert_eq!(node.pod_cidrs.v4.unwrap().prefix_len(), 24);
 }
 
-/// A subnet may be in use although its value cannot be read, or is of a size of an earlier config.
+/// A subnet may be in use although its value cannot be read, or is a smaller one of an earlier config.
 #[tokio::test]
 async fn subnets_of_other_nodes_stay_taken() {
     let server = EtcdServer::start();
