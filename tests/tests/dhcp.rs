@@ -454,8 +454,14 @@ fn the_plugin_called_with_daemon_is_the_daemon() {
     assert!(address(&result).starts_with("10.66.0."), "{result}");
     chain.del(&node, &pod, Some(&result));
     daemon.stop();
-    let unknown = node.output(&[&plugin(), "daemon", "-nonsense"], &[]);
-    assert!(unknown.status == 2 && unknown.stderr.contains("--nonsense"), "{}", unknown.stderr);
+    for (flag, mistake) in [
+        ("-nonsense", "flag provided but not defined: -nonsense\nUsage of daemon:\n"),
+        ("-broadcast=yes", "invalid boolean value \"yes\" for -broadcast: parse error\nUsage of daemon:\n"),
+        ("-timeout=5", "invalid value \"5\" for flag -timeout: parse error\nUsage of daemon:\n"),
+    ] {
+        let answer = node.output(&[&plugin(), "daemon", flag], &[]);
+        assert!(answer.status == 2 && answer.stderr.starts_with(mistake), "{flag}: {}", answer.stderr);
+    }
 }
 
 /// A server that starts after 12 s: until then three requests were lost, and Go's daemon goes on for 208 s.

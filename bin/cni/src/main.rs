@@ -17,8 +17,7 @@ fn main() -> ExitCode {
         return podwire_sandbox::pause::main();
     }
     if dhcp::daemon::is_called(&name, std::env::args_os().nth(1).as_deref()) {
-        eprintln!("dhcp daemon: {}", dhcp::daemon::execute(std::env::args_os().skip(2)));
-        return ExitCode::FAILURE;
+        return ExitCode::from(dhcp::daemon::execute(std::env::args_os().skip(2)));
     }
     let registry = podwire_plugins::registry();
     match registry.find(&name) {

@@ -1,11 +1,13 @@
 //! `dhcp daemon`: the units of the field start the daemon by the plugin's name. The daemon is a part of the program
 //! `podwire`, which replaces this process: the process id stays, and so does a socket that systemd passed.
 
+mod flags;
+
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use self::flags::Usage;
 use crate::podwire_program::{self, PROGRAM};
 
 /// Whether the program was called as `dhcp daemon`.
@@ -13,26 +15,34 @@ pub fn is_called(name: &str, argument: Option<&OsStr>) -> bool {
     name == "dhcp" && argument.is_some_and(|argument| argument == "daemon")
 }
 
-/// Executes `podwire dhcp daemon`. `arguments` are the flags after `daemon`. Returns only if that is not possible, with
-/// the reason.
-pub fn execute(arguments: impl Iterator<Item = OsString>) -> String {
+/// Executes `podwire dhcp daemon` with the meaning of the flags that follow `daemon`. Returns only if that is not
+/// possible: prints the reason and returns the exit status of a Go program.
+pub fn execute(arguments: impl Iterator<Item = OsString>) -> u8 {
+    let reason = match flags::options(arguments) {
+        Ok(options) => start(&options),
+        Err(Usage::Help) => {
+            eprint!("{}", flags::usage());
+            return 0;
+        }
+        Err(Usage::Mistake(text)) => {
+            eprint!("{text}\n{}", flags::usage());
+            return 2;
+        }
+    };
+    eprintln!("dhcp daemon: {reason}");
+    1
+}
+
+/// Replaces this process. Returns only if that fails, with the reason.
+fn start(options: &[OsString]) -> String {
     let Some(program) = podwire_program::find(&[]) else {
         return format!(
             "the DHCP daemon is a part of the program {PROGRAM}, which is not found: install it beside this plugin, in \
              PATH, in /usr/local/bin or in /usr/bin; the daemon is then also started by `{PROGRAM} dhcp daemon`"
         );
     };
-    let error = Command::new(&program).args(["dhcp", "daemon"]).args(arguments.map(long)).exec();
+    let error = Command::new(&program).args(["dhcp", "daemon"]).args(options).exec();
     format!("execute {}: {error}", program.display())
-}
-
-/// A flag with two dashes: Go's programs accept one or two.
-fn long(argument: OsString) -> OsString {
-    let bytes = argument.as_bytes();
-    if bytes.len() > 1 && bytes[0] == b'-' && bytes[1] != b'-' {
-        return OsString::from_vec([b"-", bytes].concat());
-    }
-    argument
 }
 
 #[cfg(test)]
@@ -44,19 +54,5 @@ mod tests {
         assert!(is_called("dhcp", Some("daemon".as_ref())));
         assert!(!is_called("dhcp", None) && !is_called("dhcp", Some("x".as_ref())));
         assert!(!is_called("bridge", Some("daemon".as_ref())));
-    }
-
-    #[test]
-    fn flags_have_two_dashes() {
-        for (given, passed) in [
-            ("-socketpath", "--socketpath"),
-            ("-timeout=5s", "--timeout=5s"),
-            ("--resendmax", "--resendmax"),
-            ("/run/s", "/run/s"),
-            ("-", "-"),
-            ("", ""),
-        ] {
-            assert_eq!(long(given.into()), passed);
-        }
     }
 }
