@@ -238,6 +238,40 @@ fn a_competing_network_is_reported() {
 }
 
 #[test]
+fn a_network_without_its_dhcp_daemon_is_reported() {
+    let node = Node::new();
+    let image = Image::new(&node);
+    image.write("/etc/containerd/config.toml", CONTAINERD);
+    let lan = r#"{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "bridge", "ipam": {"type": "dhcp"}}]}"#;
+    image.write("/etc/cni/net.d/05-lan.conflist", lan);
+    let reported = image.install(&["--dry-run"]);
+    let missing = "lan: the network uses the dhcp plugin, and no unit of the DHCP daemon is installed";
+    assert!(warnings(&reported).contains(missing), "{reported}");
+    image.write("/etc/systemd/system/multi-user.target.wants/d.service", "");
+    image.write("/etc/systemd/system/d.service", "[Service]\nExecStart=/opt/cni/bin/dhcp daemon\n");
+    let reported = image.install(&["--dry-run"]);
+    assert!(!warnings(&reported).contains("dhcp"), "{reported}");
+    // On the running node the daemon has to listen.
+    node.write("/run/test/net.d/05-lan.conflist", lan);
+    let command = [
+        &podwire(),
+        "install",
+        "--dry-run",
+        "--json",
+        "--bin-dir",
+        "/run/test/bin",
+        "--conf-dir",
+        "/run/test/net.d",
+    ];
+    let missing = "lan: the network uses the dhcp plugin, and no DHCP daemon listens at /run/cni/dhcp.sock";
+    let reported = node.output(&command, &[]).result();
+    assert!(warnings(&reported).contains(missing), "{reported}");
+    let _daemon = node.dhcp_daemon("");
+    let reported = node.output(&command, &[]).result();
+    assert!(!warnings(&reported).contains("dhcp"), "{reported}");
+}
+
+#[test]
 fn the_choice_of_a_network_is_honoured() {
     let node = Node::new();
     let image = Image::new(&node);

@@ -1,10 +1,11 @@
 //! The network configs of a directory. Their file names decide which of them a runtime uses.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use podwire_cni_spec::NetworkList;
 
+use crate::dhcp_daemon::dhcp_sockets;
 use crate::Root;
 
 /// Which networks of a directory pods are attached to.
@@ -25,6 +26,8 @@ pub struct ConfigFile {
     pub file: String,
     /// The network's name; `None` if the file is invalid.
     pub network: Option<String>,
+    /// The sockets at which it expects a DHCP daemon.
+    pub dhcp_sockets: Vec<PathBuf>,
 }
 
 /// All configs of a directory of the node, in the order in which runtimes read them.
@@ -44,7 +47,12 @@ pub fn config_files(root: &Root, dir: &Path) -> Vec<ConfigFile> {
         } else {
             NetworkList::from_single(&bytes)
         };
-        ConfigFile { network: list.ok().map(|list| list.name.to_string()), file }
+        let list = list.ok();
+        ConfigFile {
+            network: list.as_ref().map(|list| list.name.to_string()),
+            dhcp_sockets: list.as_ref().map(dhcp_sockets).unwrap_or_default(),
+            file,
+        }
     };
     files.into_iter().map(read).collect()
 }
@@ -91,8 +99,12 @@ pub(crate) fn warnings(selection: &Selection, file: &str, name: &str, others: &[
 mod tests {
     use super::*;
 
+    fn config(file: &str, network: &str) -> ConfigFile {
+        ConfigFile { file: file.into(), network: Some(network.into()), dhcp_sockets: Vec::new() }
+    }
+
     fn others(files: &[&str]) -> Vec<ConfigFile> {
-        let read = |file: &&str| ConfigFile { file: (*file).into(), network: Some(format!("of-{file}")) };
+        let read = |file: &&str| config(file, &format!("of-{file}"));
         files.iter().map(read).collect()
     }
 
@@ -121,7 +133,7 @@ mod tests {
 
     #[test]
     fn two_files_with_one_network_cause_a_warning() {
-        let twin = [ConfigFile { file: "30-x.conflist".into(), network: Some("podwire".into()) }];
+        let twin = [config("30-x.conflist", "podwire")];
         let text = warnings(&Selection::ByName, "10-podwire.conflist", "podwire", &twin).join("");
         assert!(text.contains("another file too: 30-x.conflist"), "{text}");
     }

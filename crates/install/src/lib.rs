@@ -15,6 +15,7 @@
 
 mod apply;
 mod config_dir;
+mod dhcp_daemon;
 mod error;
 mod identity;
 pub mod layout;
@@ -29,6 +30,7 @@ mod scratch;
 
 pub use apply::apply;
 pub use config_dir::{config_files, ConfigFile, Selection};
+pub use dhcp_daemon::{dhcp_sockets, dhcp_warning};
 pub use error::Error;
 pub use identity::Identity;
 pub use layout::{Layout, Runtime};

@@ -61,6 +61,11 @@ impl Root {
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// Whether it is the root of this process, so that the node is the one that runs.
+    pub fn is_of_this_process(&self) -> bool {
+        self.0 == Path::new("/")
+    }
+
     /// Whether this path of the node exists.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.target(path.as_ref()).exists()

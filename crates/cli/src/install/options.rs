@@ -1,12 +1,14 @@
 //! Resolves the flags of `podwire install` against this node: which files to install where.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use podwire_cni_spec::{NetworkList, NetworkName, Version};
 use podwire_install::network::{NetworkKind, NetworkSpec, DEFAULT_SUBNET};
-use podwire_install::{config_files, Identity, Layout, Record, Root, Runtime, Target};
+use podwire_install::{
+    config_files, dhcp_sockets, dhcp_warning, ConfigFile, Identity, Layout, Record, Root, Runtime, Target,
+};
 use podwire_plugins::PLUGINS;
 
 use super::flags::Install;
@@ -47,9 +49,11 @@ impl ResolvedOptions {
         for dir in distinct(root, layouts.iter().map(|layout| &layout.conf_dir)) {
             let same = |layout: &&Layout| root.canonical(&layout.conf_dir) == root.canonical(&dir);
             let readers: Vec<&Layout> = layouts.iter().filter(same).collect();
-            let Some(network) = network(install, root, &dir, &readers, &mut warnings)? else { continue };
-            let path = dir.join(&network.file);
+            let network = network(install, root, &dir, &readers, &mut warnings)?;
             let others = config_files(root, &dir);
+            warnings.extend(dhcp_warnings(root, network.as_ref(), &others));
+            let Some(network) = network else { continue };
+            let path = dir.join(&network.file);
             warnings.extend(
                 readers.iter().flat_map(|layout| layout.warnings(&network.file, &network.name, &others)),
             );
@@ -61,6 +65,23 @@ impl ResolvedOptions {
         }
         Ok(ResolvedOptions { program, targets, layouts, warnings })
     }
+}
+
+/// Warnings about networks of a directory, with the one to install, whose DHCP daemon is missing.
+fn dhcp_warnings(root: &Root, network: Option<&NetworkFile>, others: &[ConfigFile]) -> Vec<String> {
+    let mut users: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
+    let given = network.map(|network| ConfigFile {
+        file: network.file.clone(),
+        network: Some(network.name.clone()),
+        dhcp_sockets: NetworkList::parse(&network.text).map(|list| dhcp_sockets(&list)).unwrap_or_default(),
+    });
+    let is_replaced = |other: &&ConfigFile| given.as_ref().is_some_and(|given| given.file == other.file);
+    for config in others.iter().filter(|other| !is_replaced(other)).chain(&given) {
+        let name = config.network.as_ref().unwrap_or(&config.file);
+        let sockets = config.dhcp_sockets.iter().cloned();
+        sockets.for_each(|socket| users.entry(socket).or_default().push(name.clone()));
+    }
+    users.iter().filter_map(|(socket, networks)| dhcp_warning(root, socket, networks)).collect()
 }
 
 /// The plugin program podwire-cni. It must be of the same build as this program, which knows its plugin types.
