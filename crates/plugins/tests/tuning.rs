@@ -8,7 +8,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use podwire_cni_plugin::{Command, Source};
+use podwire_cni_plugin::{ledger, Command, Source};
+use podwire_kernel::Owner;
 use podwire_plugins::tuning::Tuning;
 use serde_json::{json, Value};
 use test_pod::{call, collect_until, go, with_pod, Pod};
@@ -269,6 +270,26 @@ fn a_network_that_was_renamed_gives_back_what_it_changed() {
         let before = state(pod);
         config["prevResult"] = pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
         config["name"] = json!("renamed");
+        pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
+        assert_eq!(state(pod), before);
+        assert!(!folder.file(pod).exists());
+    });
+}
+
+/// A runtime that keeps results by the network's name passes none after the rename.
+#[test]
+fn a_backup_of_a_network_without_such_a_pod_is_found() {
+    with_pod(|pod| {
+        let (_, prev) = pod.connect("net", "eth0");
+        let folder = Folder::of(pod);
+        let mut config = config(&prev, &folder, json!({"mtu": 1400}));
+        let before = state(pod);
+        pod.call(&Tuning, Command::Add, "eth0", &config).unwrap();
+        let owner = Owner::new("net", &*pod.container, "eth0");
+        let recorded = ledger::find(&owner, "tuning").unwrap();
+        recorded.lock_unchanged().unwrap().unwrap().remove().unwrap();
+        config["name"] = json!("renamed");
+        config["prevResult"] = json!(null);
         pod.call(&Tuning, Command::Del, "eth0", &config).unwrap();
         assert_eq!(state(pod), before);
         assert!(!folder.file(pod).exists());

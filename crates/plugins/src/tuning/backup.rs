@@ -8,12 +8,13 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use podwire_cni_plugin::{Command, Context, Error, Request, Result};
+use podwire_cni_plugin::{ledger, Command, Context, Error, Plugin, Request, Result};
 use podwire_cni_spec::{json, Attachment};
-use podwire_kernel::{rt::link, sysctl, Host};
+use podwire_kernel::{rt::link, sysctl, Host, Owner};
 use serde::{Deserialize, Serialize};
 
 use super::settings::{data_dir, LinkSettings, Settings};
+use super::Tuning;
 
 const SUFFIX: &str = ".json";
 /// The suffix of a file that is being written; it is renamed when complete.
@@ -123,14 +124,17 @@ impl Backup {
         written.map_err(|source| failed("write backup", &file(req, SUFFIX), source))
     }
 
-    /// The backup of the request's attachment. An invalid file counts as empty. One of another network is ignored, unless a
-    /// DEL has the result of an ADD for this interface: then the network was renamed since. (A DEL after a failed ADD, which
-    /// must not touch the interface of another network, has no result.)
+    /// The backup of the request's attachment. An invalid file counts as empty. One of another network is ignored, unless
+    /// - a DEL has the result of an ADD for this interface: then the network was renamed since. (A DEL after a failed ADD,
+    ///   which must not touch the interface of another network, has no result.)
+    /// - the ledger has no such attachment of that network, so that no other DEL will ever find the backup.
     pub fn find(req: &Request<'_>) -> Result<Option<Backup>> {
         let found = read(&file(req, SUFFIX))?;
         let may_be_ours = |backup: &Backup| match backup.network.as_str() {
             "" => !req.signed_only,
-            network => network == req.network.as_str() || was_renamed(req),
+            network => {
+                network == req.network.as_str() || was_renamed(req) || !is_of_another_attachment(network, req)
+            }
         };
         Ok(found.filter(may_be_ours))
     }
@@ -151,6 +155,13 @@ impl Backup {
 fn was_renamed(req: &Request<'_>) -> bool {
     let is_listed = |prev: &Attachment| prev.interfaces.iter().any(|one| one.name == req.ifname);
     req.command == Command::Del && !req.signed_only && req.prev.as_ref().is_some_and(is_listed)
+}
+
+/// Whether the ledger has an ADD of tuning in `network` for the request's container and interface. GC and audit, which
+/// delete what is in the ledger, are sure of their network: for them everything else is another's.
+fn is_of_another_attachment(network: &str, req: &Request<'_>) -> bool {
+    let other = Owner::new(network, &*req.container, &*req.ifname);
+    req.signed_only || ledger::find(&other, Tuning.name()).is_some()
 }
 
 fn file(req: &Request<'_>, suffix: &str) -> PathBuf {
