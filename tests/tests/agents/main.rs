@@ -258,26 +258,14 @@ fn the_agent_works_with_the_capabilities_of_its_systemd_unit() {
 #[test]
 fn verify_tests_paths_to_pods_of_another_node() {
     let stage = Stage::ready(Store::Embedded, json!({"Type": "vxlan"}));
-    let podwire = podwire();
-    let answer = format!("exec {podwire} verify --answer 60s --name n3 > /run/test/n3.json");
-    let mut command = stage.node(3).command("sh");
-    command.args(["-c", &answer]);
-    let _answering = podwire_tests::Process::start(command);
-    stage.wait_until("n3 prints its addresses", |stage| {
-        stage.node(3).can("tail -1 /run/test/n3.json | grep -q '^}'")
-    });
-    let printed = stage.node(3).sh("cat /run/test/n3.json");
-    stage.node(1).write("/run/test/n3.json", &printed);
-    let words = ["verify", "--with", "/run/test/n3.json", "--name", "n1", "--timeout", "10s", "--json"];
-    let said = stage.node(1).output(&[&[podwire.as_str()][..], &words].concat(), &[]);
-    let report: serde_json::Value = serde_json::from_str(&said.stdout).expect("a report");
-    let probes = report["probes"].as_array().expect("probes");
+    let _answering = stage.answer(3, 1);
+    let probes = stage.verify_with_answer(1, "10s");
     let over_there = |one: &&serde_json::Value| one["from"] == "pod1" && one["to"] == "pod3@n3";
     let asked: Vec<_> = probes.iter().filter(over_there).collect();
-    assert_eq!(asked.len(), 8, "two families, four protocols: {}", said.stdout);
+    assert_eq!(asked.len(), 8, "two families, four protocols: {probes:?}");
     assert!(asked.iter().all(|one| one["failure"].is_null()), "{asked:?}");
     // A file with other content is rejected with its name.
     stage.node(1).write("/run/test/odd.json", "{}");
-    let said = stage.node(1).output(&[&podwire, "verify", "--with", "/run/test/odd.json"], &[]);
+    let said = stage.node(1).output(&[&podwire(), "verify", "--with", "/run/test/odd.json"], &[]);
     assert!(said.status != 0 && said.stderr.contains("/run/test/odd.json"), "{}", said.stderr);
 }

@@ -1,6 +1,8 @@
 //! Policies from files: they are enforced before a pod sends, while the agent is down, and after another program
 //! changed the rules.
 
+use std::collections::BTreeSet;
+
 use serde_json::{json, Value};
 
 use crate::stage::{net_conf, Stage, Store};
@@ -128,6 +130,56 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
     stage.node(1).sh(&format!("mv /run/test/shop.yaml {FOLDER}/"));
     stage.wait_until("the policy is back", |stage| is_kept_from(stage, "other", "db"));
     assert_kept_apart(&stage);
+}
+
+/// What `podwire verify` says about the packets of pod3 to a pod of n1.
+fn verified(stage: &Stage, pod: &str) -> BTreeSet<String> {
+    let packets = stage.verify_with_answer(3, "2s");
+    let asked = packets.iter().filter(|one| one["from"] == "pod3" && one["to"] == format!("{pod}@n1"));
+    let said = |one: &Value| match (one["failure"].as_str(), one["denied"].as_str()) {
+        (None, None) => "arrived".to_owned(),
+        (Some(failure), None) if failure.starts_with("arrived, but") => failure.to_owned(),
+        (Some(_), None) => "lost".to_owned(),
+        (_, Some(policy)) => format!("denied: {policy}"),
+    };
+    asked.map(said).collect()
+}
+
+/// n3 has no policies, and does not know the pods of n1.
+#[test]
+fn verify_separates_denied_from_broken_packets_to_another_node() {
+    let mut stage = stage();
+    add_all(&stage);
+    stage.start_agent(3, &[]);
+    stage.wait_ready(3);
+    stage.add_pod(3, "pod3");
+    stage.wait_until("both agents have the other's node", |stage| {
+        [1, 3].into_iter().all(|number| stage.status(number)["peers"] == 1)
+    });
+    let target = stage.address(1, "web");
+    stage.wait_until("pod3 reaches the web", |stage| {
+        stage.node(3).can(&format!("ip netns exec pod3 ping -c 1 -W 1 {target}"))
+    });
+    let _answering = stage.answer(1, 3);
+    let said = |text: &str| BTreeSet::from([text.to_owned()]);
+    let isolated = "ingress of shop/db: the pod is isolated and no rule allows it: shop/db";
+    let denied = said(&format!("denied: {isolated}"));
+    assert_eq!(verified(&stage, "shop/db"), denied, "a policy of n1");
+    assert_eq!(verified(&stage, "shop/web"), said("arrived"));
+
+    // All packets to pods of n1 are lost. Policies deny only those to the database.
+    stage.node(1).sh("nft add table inet broken
+         nft add chain inet broken forward '{ type filter hook forward priority -200; }'
+         nft add rule inet broken forward drop");
+    assert_eq!(verified(&stage, "shop/db"), denied);
+    assert_eq!(verified(&stage, "shop/web"), said("lost"));
+    stage.node(1).sh("nft delete table inet broken");
+
+    // The policy is not enforced.
+    stage.kill_agent(1);
+    stage.node(1).sh("nft flush ruleset");
+    assert_eq!(verified(&stage, "shop/db"), said(&format!("arrived, but policies deny it: {isolated}")));
+    assert_eq!(verified(&stage, "shop/web"), said("arrived"));
 }
 
 /// Policies are turned on at a node that has pods.

@@ -243,6 +243,31 @@ impl Stage {
         machine.pods.push(name.into());
     }
 
+    /// Lets a node and its pods answer `podwire verify --with FILE` on another node, which gets the file
+    /// `/run/test/answer.json`. They answer as long as the process runs.
+    pub fn answer(&self, number: u8, other: u8) -> Process {
+        let printed = "/run/test/answer.json";
+        let answer = format!("exec {} verify --answer 120s --name n{number} > {printed}", podwire());
+        let mut command = self.node(number).command("sh");
+        command.args(["-c", &answer]);
+        let answering = Process::start(command);
+        self.wait_until(&format!("n{number} prints its addresses"), |stage| {
+            stage.node(number).can(&format!("tail -1 {printed} | grep -q '^}}'"))
+        });
+        self.node(other).write(printed, &self.node(number).sh(&format!("cat {printed}")));
+        answering
+    }
+
+    /// The packets of `podwire verify` on a node to itself and to the node that answers.
+    pub fn verify_with_answer(&self, number: u8, timeout: &str) -> Vec<Value> {
+        let (podwire, name) = (podwire(), format!("n{number}"));
+        let words =
+            ["verify", "--with", "/run/test/answer.json", "--name", &name, "--timeout", timeout, "--json"];
+        let said = self.node(number).output(&[&[podwire.as_str()][..], &words].concat(), &[]);
+        let report: Value = serde_json::from_str(&said.stdout).expect("a report");
+        report["probes"].as_array().expect("probes").clone()
+    }
+
     /// Sends packets from every pod to every pod and node (`podwire verify`).
     pub fn verify(&self) -> Report {
         let mut places = Vec::new();
