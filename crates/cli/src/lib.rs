@@ -21,6 +21,8 @@ mod install;
 mod ipam;
 mod lab;
 mod log;
+#[cfg(test)]
+mod named_commands;
 mod output;
 mod paint;
 mod plugin_dirs;

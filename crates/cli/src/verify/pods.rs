@@ -76,7 +76,7 @@ fn namespace(record: &Record) -> Result<(String, PathBuf), String> {
     let recorded = record.netns.as_ref().ok_or("its record names no network namespace")?;
     let gone = || {
         let path = recorded.display();
-        format!("its network namespace {path} is gone; `podwire audit` shows what is left of the pod")
+        format!("its network namespace {path} is gone; `podwire cni audit` shows what is left of the pod")
     };
     let path = record.identity().map_err(|error| error.to_string())?.netns.ok_or_else(gone)?;
     let netns = Netns::find(&path).map_err(|error| error.to_string())?.ok_or_else(gone)?;

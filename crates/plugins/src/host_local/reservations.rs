@@ -1,4 +1,4 @@
-//! All assigned addresses of all networks in a data folder, for `podwire audit` and migrations.
+//! All assigned addresses of all networks in a data folder, for `podwire cni audit` and migrations.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
