@@ -1,5 +1,6 @@
 //! A lab that says "all is well" has looked at every node and pod that should be there.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -141,6 +142,35 @@ fn what_policies_deny_is_not_broken() {
     lab.sh("n2", "nft flush ruleset");
     let said = text(&lab.run(&["verify", "--timeout", "1s"]).stdout);
     assert!(said.contains("arrived, but policies deny it"), "{said}");
+}
+
+/// Packets that are lost take their time. A line on the terminal shows how many packets are done, and disappears.
+#[test]
+fn verify_shows_its_progress_if_standard_error_is_a_terminal() {
+    let lab = Laboratory::up(&["--nodes", "2", "--pods", "1"]);
+    lab.sh(
+        "n2",
+        "nft add table inet broken
+         nft add chain inet broken forward '{ type filter hook forward priority -200; }'
+         nft add rule inet broken forward drop",
+    );
+    let verify = format!("{} lab verify --name {} --timeout 500ms", podwire_tests::podwire(), lab.name);
+    let on_terminal = |redirected: &str| {
+        let command = format!("{verify} {redirected}");
+        let output = Command::new("script").args(["-qec", &command, "/dev/null"]).output();
+        text(&output.expect("script").stdout)
+    };
+    let shown = on_terminal("2>&1 >/dev/null");
+    let lines: Vec<&str> = shown.split('\r').filter(|line| line.contains(" of 48 probes")).collect();
+    let done: Vec<usize> = lines.iter().filter_map(|line| line.split(' ').next()?.parse().ok()).collect();
+    assert!(done.len() > 1 && done.is_sorted() && done.len() == lines.len(), "{shown:?}");
+    assert!(lines.iter().any(|line| line.contains(" without the expected answer")), "{shown:?}");
+    assert!(shown.ends_with("\r\x1b[K"), "{shown:?}");
+
+    assert!(!on_terminal("2>/dev/null").contains("probes\x1b"), "on standard output");
+    let piped = lab.run(&["verify", "--timeout", "500ms"]);
+    assert_eq!(text(&piped.stderr), "");
+    assert!(!text(&piped.stdout).contains('\r'), "{}", text(&piped.stdout));
 }
 
 #[test]
