@@ -7,6 +7,7 @@
 //! The programs under test are those that `make build` put into `dist/`.
 
 mod chain;
+mod command_line;
 mod depth;
 pub mod drivers;
 mod facts;
@@ -22,6 +23,7 @@ mod talk;
 mod twins;
 
 pub use chain::Chain;
+pub use command_line::{commands, json_problems, subcommands};
 pub use depth::{check_rows, is_whole, sample, seed};
 pub use drivers::{can_serve, needs, should_try};
 pub use facts::{Facts, Roles};

@@ -1,7 +1,7 @@
 //! What the command line answers: published ports, names of pods, one form of JSON, the rights that it needs, and mistakes in
 //! configs and arguments.
 
-use podwire_tests::{ours, podwire, Node, Output};
+use podwire_tests::{commands, json_problems, ours, podwire, Node, Output};
 use serde_json::{json, Value};
 
 const CONF: &str = "/run/test/net.d";
@@ -128,57 +128,76 @@ fn del_of_an_unknown_attachment_says_that_nothing_was_there() {
     assert_eq!(json_of(&node, "cni del pods web")["detached"], true);
 }
 
-/// The keys that are not in camel case, in all of a document.
-fn odd_keys(value: &Value) -> Vec<String> {
-    match value {
-        Value::Object(object) => {
-            let odd = object
-                .keys()
-                .filter(|key| !key.chars().all(char::is_alphanumeric) || key.starts_with(char::is_uppercase));
-            odd.cloned().chain(object.values().flat_map(odd_keys)).collect()
-        }
-        Value::Array(all) => all.iter().flat_map(odd_keys).collect(),
-        _ => Vec::new(),
-    }
-}
+/// Daemons, and commands that print what another program prints.
+const WITHOUT_JSON: [&str; 8] = [
+    "agent calico",
+    "agent flannel",
+    "controller",
+    "demo",
+    "dhcp daemon",
+    "ipam answer",
+    "ipam serve",
+    "pod exec",
+];
 
 #[test]
 fn every_command_prints_one_json_object_with_keys_in_camel_case() {
     let node = node();
     node.write("/run/test/policies.yaml", "tests: []\n");
-    must(&node, "cni add pods web --publish 8080:80");
+    let pod = |name: &str| format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n");
+    let closed = "---\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: closed}\n\
+                  spec: {podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}]}\n";
+    node.write("/run/test/pods.yaml", &format!("{}{}{closed}", pod("a"), pod("b")));
     let lines = [
+        "cni add pods web --publish 8080:80",
         "cni list",
         "cni status",
+        "cni lint",
         "cni check pods web",
         "cni check pods web --repair",
         "cni gc pods --dry-run",
         "cni audit",
         "cni reload",
+        "verify --timeout 10s",
+        "ipam pool pods 10.8.0.0/16 --store /run/test/ipam.db",
+        "ipam migrate pods --dry-run --store /run/test/ipam.db",
+        "ipam upgrade pods --store /run/test/ipam.db",
+        "ipam show --blocks --store /run/test/ipam.db",
+        "ipam configure --store /run/test/ipam.db",
+        "ipam check --store /run/test/ipam.db",
+        "ipam release --node nobody --store /run/test/ipam.db",
+        "ipam split 2 --name pods --store /run/test/ipam.db",
         "cni del pods web",
         "pod run one two",
         "pod list",
         "pod status",
         "pod stop two",
         "pod rm two",
-        "verify --timeout 10s",
         "lab break",
         "install --dry-run --root /run/test",
-        "ipam pool pods 10.8.0.0/16 --store /run/test/ipam.db",
-        "ipam show --blocks --store /run/test/ipam.db",
-        "ipam configure --store /run/test/ipam.db",
         "policy test /run/test/policies.yaml",
+        "policy explain a b 80 --file /run/test/pods.yaml",
         "plugins",
         "version",
     ];
     let mut wrong = Vec::new();
     for line in lines {
-        let value = json_of(&node, line);
-        if !value.is_object() {
-            wrong.push(format!("{line}: {value}"));
-        }
-        wrong.extend(odd_keys(&value).into_iter().map(|key| format!("{line}: key {key}")));
+        // A command that cannot do its work prints an object, too.
+        let output = run(&node, &format!("{line} --json"));
+        let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| Value::String(text));
+        assert_ne!(value["what"], "cannot read the command line", "{line}: {value}");
+        wrong.extend(json_problems(line, &value));
     }
+    // Those of labs are in the suite `lab`.
+    let is_tested = |command: &String| {
+        WITHOUT_JSON.contains(&command.as_str())
+            || command.starts_with("lab ")
+            || lines
+                .iter()
+                .any(|line| line.split(' ').take(command.split(' ').count()).eq(command.split(' ')))
+    };
+    wrong.extend(commands().into_iter().filter(|one| !is_tested(one)).map(|one| format!("{one}: no test")));
     assert!(wrong.is_empty(), "{wrong:#?}");
     must(&node, "pod rm --all");
 }

@@ -4,6 +4,7 @@
 mod calico;
 mod clock;
 mod faults;
+mod json;
 mod laboratory;
 mod life;
 mod looking;

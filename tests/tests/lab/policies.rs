@@ -38,7 +38,7 @@ impl Drop for TempDir {
     }
 }
 
-const SHOP: &str = "
+pub const SHOP: &str = "
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop}
@@ -55,7 +55,7 @@ metadata: {name: n1-pod1, labels: {app: own}}
 ";
 
 /// Only pods with this label may connect to the database.
-fn policy(label: &str) -> String {
+pub fn policy(label: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {{name: db, namespace: shop}}\nspec:\n  \
          podSelector: {{matchLabels: {{app: db}}}}\n  ingress: [{{from: [{{podSelector: {{matchLabels: {{app: {label}}}}}}}]}}]\n"
