@@ -32,8 +32,8 @@ impl SqliteFollow {
         let fail = |error: io::Error| unavailable(path, "follow", "", &error.to_string());
         let dir = Inotify::init().map_err(fail)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // The removal of the file is noticed too: the next read fails.
-        let removal = WatchMask::DELETE | WatchMask::MOVED_FROM | WatchMask::MOVED_TO;
+        // The removal of the file or of its directory is noticed too: the next read fails.
+        let removal = WatchMask::DELETE | WatchMask::MOVE | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF;
         dir.watches().add(parent, WatchMask::MODIFY | WatchMask::CREATE | removal).map_err(fail)?;
         let file = path.file_name().unwrap_or_default().to_os_string();
         let mut log = file.clone();

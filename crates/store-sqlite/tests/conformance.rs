@@ -112,3 +112,18 @@ fn a_file_that_is_removed_or_replaced_while_it_is_open_is_an_error() {
     let error = store.get("/a").unwrap_err().to_string();
     assert!(error.contains("was replaced by another one"), "{error}");
 }
+
+#[test]
+fn a_directory_that_is_moved_is_an_error() {
+    let dir = TempDir::new("directory");
+    let (state, aside) = (dir.0.join("state"), dir.0.join("aside"));
+    std::fs::create_dir(&state).unwrap();
+    let store = SqliteStore::open(&state.join("ipam.db")).unwrap();
+    let mut follow = store.follow(&["/"]).unwrap();
+    assert_eq!(follow.wait(WAIT).unwrap().unwrap().len(), 0);
+    std::fs::rename(&state, &aside).unwrap();
+    let begin = std::time::Instant::now();
+    let error = follow.wait(WAIT).unwrap_err().to_string();
+    assert!(error.contains("was removed while it was open"), "{error}");
+    assert!(begin.elapsed() < WAIT, "the watch notices it at once");
+}

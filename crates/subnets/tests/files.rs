@@ -161,6 +161,38 @@ async fn an_invalid_row_is_skipped_and_a_missing_file_is_reported() {
     until(&mut watch, |snapshot| count(snapshot) == 1).await;
 }
 
+/// SQLite itself goes on with a file that has no name any more, which no other process writes to.
+#[tokio::test]
+async fn a_file_that_is_moved_or_replaced_is_reported() {
+    let scratch = Scratch::new("moved");
+    let (path, aside, other) =
+        (scratch.0.join("cluster.db"), scratch.0.join("aside.db"), scratch.0.join("other.db"));
+    let store = Embedded::open(&path).await.unwrap();
+    store.set_network(SMALL).await.unwrap();
+    store.acquire(&registration("a")).await.unwrap();
+    let mut watch = store.watch();
+    until(&mut watch, |snapshot| count(snapshot) == 1).await;
+    let is_stale = |snapshot: &Snapshot| matches!(snapshot.health, Health::Stale { .. });
+    let is_current = |snapshot: &Snapshot| snapshot.health == Health::Current;
+
+    std::fs::rename(&path, &aside).unwrap();
+    let lost = until(&mut watch, is_stale).await;
+    assert!(lost.health.to_string().contains("the file was removed while it was open"), "{}", lost.health);
+    assert_eq!(count(&lost), 1, "what is known stays known");
+    std::fs::rename(&aside, &path).unwrap();
+    until(&mut watch, is_current).await;
+
+    let replacement = Embedded::open(&other).await.unwrap();
+    replacement.set_network(SMALL).await.unwrap();
+    for name in ["b", "c"] {
+        replacement.acquire(&registration(name)).await.unwrap();
+    }
+    std::fs::rename(&other, &path).unwrap();
+    let replaced = until(&mut watch, is_stale).await;
+    assert!(replaced.health.to_string().contains("was replaced by another one"), "{}", replaced.health);
+    until(&mut watch, |snapshot| is_current(snapshot) && count(snapshot) == 2).await;
+}
+
 #[tokio::test]
 async fn the_subnet_of_an_invalid_row_is_taken() {
     let scratch = Scratch::new("taken");

@@ -8,6 +8,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -19,7 +20,7 @@ use podwire_kubernetes::Backoff;
 
 use super::{blocking, connect, row, Embedded};
 use crate::dir_watch::DirWatch;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::snapshot::{SkippedNode, SnapshotSender, Watch};
 
@@ -48,13 +49,13 @@ async fn watch(store: Embedded, sender: SnapshotSender) {
 async fn publish_changes(store: &Embedded, sender: &SnapshotSender, backoff: &mut Backoff) -> Result<()> {
     let dir = store.path.parent().unwrap_or(Path::new("/"));
     // The watch starts before the first read, so that no commit is missed in between.
-    let kinds = WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE;
+    let kinds = WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVE | WatchMask::DELETE;
     let mut changes = DirWatch::start(dir, kinds | WatchMask::DELETE_SELF | WatchMask::MOVE_SELF)?;
     let file = store.path.file_name().unwrap_or_default().to_os_string();
     let mut log = file.clone();
     log.push("-wal");
     let is_relevant = |name: &OsString| *name == log || *name == file;
-    let mut open: Option<(Connection, u64)> = None;
+    let mut open = None;
     loop {
         let (nodes, skipped);
         (open, nodes, skipped) = read(store, open).await?;
@@ -66,17 +67,26 @@ async fn publish_changes(store: &Embedded, sender: &SnapshotSender, backoff: &mu
     }
 }
 
-/// Reads all nodes with the open connection, or with a new one if the file was replaced.
-async fn read(
-    store: &Embedded,
-    open: Option<(Connection, u64)>,
-) -> Result<(Option<(Connection, u64)>, Vec<Node>, Vec<SkippedNode>)> {
+/// A connection, with device and inode of its file.
+type Open = (Connection, (u64, u64));
+
+/// Reads all nodes with the open connection. Fails if the path no longer leads to its file: SQLite would go on with a
+/// removed file, which no other process writes to. A file that took its place is read after the failure was reported.
+async fn read(store: &Embedded, open: Option<Open>) -> Result<(Option<Open>, Vec<Node>, Vec<SkippedNode>)> {
     let store = store.clone();
     blocking(move || {
-        let inode = fs::metadata(&store.path).map_err(FileError::at("stat", &store.path))?.ino();
-        let connection = match open {
-            Some((connection, same)) if same == inode => connection,
-            _ => connect(&store.path)?,
+        let changed =
+            |why: &str| Error::Unreadable { object: store.path.display().to_string(), why: why.into() };
+        let (connection, file) = match (open, fs::metadata(&store.path)) {
+            (None, Ok(found)) => (connect(&store.path)?, (found.dev(), found.ino())),
+            (Some((connection, file)), Ok(found)) if file == (found.dev(), found.ino()) => (connection, file),
+            (Some(_), Ok(_)) => {
+                return Err(changed("the file was replaced by another one while it was open"))
+            }
+            (Some(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
+                return Err(changed("the file was removed while it was open"));
+            }
+            (_, Err(error)) => return Err(FileError::at("stat", &store.path)(error).into()),
         };
         let under_lock = || {
             connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -85,7 +95,7 @@ async fn read(
             nodes
         };
         let (nodes, skipped) = under_lock().map_err(store.failed("read nodes"))?;
-        Ok((Some((connection, inode)), nodes, skipped))
+        Ok((Some((connection, file)), nodes, skipped))
     })
     .await
 }
