@@ -1,11 +1,18 @@
 //! The owner of a node's blocks: at most one process for each node name.
 //!
 //! Two agents with the name of one node would take the same addresses from its warm pool. So an agent writes a record
-//! with its identity before it assigns anything, and renews it. While the record changes, a process of another origin
-//! is refused. A process that starts again on the same node is not: it has the same id.
+//! with its identity before it assigns anything, and renews it. While the record changes, another process is refused,
+//! and one that had the node and finds another process's record has lost it.
 //!
 //! A record that has not changed for [`Ownership::DURATION`] has expired. Each process measures this time by itself,
 //! because clocks of machines differ. Direct requests without an agent need no record: they take nothing in advance.
+//!
+//! A process that starts again with the same state directory need not wait, because the process before it has ended:
+//!
+//! - In one boot of the machine it takes the node at once. If a copy of the directory is in use there, the older process
+//!   finds the record of the newer one, and stops.
+//! - In another boot the record may be of a machine with a copy of the disk that still runs. So it must have been
+//!   silent for half of the duration, by the time in it or as seen by this process.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -32,6 +39,8 @@ pub struct NodeOwner {
     pub machine_id: String,
     /// The id of the boot.
     pub boot_id: String,
+    /// A random id of the process: in containers, process ids are alike.
+    pub run_id: String,
     /// The process id.
     pub pid: u32,
     /// When it started.
@@ -39,7 +48,7 @@ pub struct NodeOwner {
 }
 
 impl NodeOwner {
-    /// Whether both are one origin: the process has started again. A copied disk has the same id on another machine.
+    /// Whether both have one state directory, or copies of it on machines with the same id.
     fn is_same_origin(&self, other: &NodeOwner) -> bool {
         self.id == other.id && self.machine_id == other.machine_id
     }
@@ -53,7 +62,7 @@ impl fmt::Display for NodeOwner {
 }
 
 /// The record in the store.
-#[derive(Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 struct Claim {
     #[serde(flatten)]
     owner: NodeOwner,
@@ -70,6 +79,8 @@ pub struct Ownership {
     duration: Duration,
     /// The record that this process has written, and when.
     held: Option<(Revision, Instant)>,
+    /// Whether this process has ever held the claim.
+    was_held: bool,
     /// The record of another process, and since when it has not changed.
     seen: Option<(Revision, Instant)>,
 }
@@ -80,7 +91,7 @@ impl Ownership {
 
     /// A claim that is not made yet.
     pub fn new(node: &str, own: NodeOwner, duration: Duration) -> Ownership {
-        Ownership { node: node.to_owned(), own, duration, held: None, seen: None }
+        Ownership { node: node.to_owned(), own, duration, held: None, was_held: false, seen: None }
     }
 
     /// The interval of renewals.
@@ -125,32 +136,46 @@ impl Ownership {
         }
     }
 
-    /// Writes the record if it is missing, this origin's, or expired.
+    /// Writes the record if it is missing, or of a process that has ended.
     fn write(&mut self, store: &dyn Store, key: &str) -> Result<Result<Revision, StoreError>, Error> {
         let Some(entry) = store.get(key)? else {
             return Ok(store.create(key, &self.value()?));
         };
-        let owner =
-            serde_json::from_slice::<Claim>(&entry.value).map(|claim| claim.owner).unwrap_or_default();
-        if !owner.is_same_origin(&self.own) && !self.has_expired(&entry) {
+        let claim: Claim = serde_json::from_slice(&entry.value).unwrap_or_default();
+        if !self.may_replace(&claim, &entry) {
             self.held = None;
-            return Err(Error::NodeOwned { node: self.node.clone(), owner: Box::new(owner) });
+            return Err(Error::NodeOwned { node: self.node.clone(), owner: Box::new(claim.owner) });
         }
         Ok(store.update(key, &self.value()?, entry.revision))
     }
 
-    fn has_expired(&mut self, entry: &Entry) -> bool {
+    fn may_replace(&mut self, Claim { owner, renewed }: &Claim, entry: &Entry) -> bool {
+        // The response of a write was lost.
+        if *owner == self.own {
+            return true;
+        }
+        let silence = self.silence(entry);
+        if !owner.is_same_origin(&self.own) || self.was_held {
+            return silence >= self.duration;
+        }
+        // The clock of a machine that has started again, not that of another one.
+        let age = Timestamp::parse_rfc3339(renewed).map_or(0, |then| Timestamp::now().seconds_since(then));
+        owner.boot_id == self.own.boot_id || silence.max(Duration::from_secs(age)) >= self.duration / 2
+    }
+
+    /// How long this process has seen the record unchanged.
+    fn silence(&mut self, entry: &Entry) -> Duration {
         match self.seen {
-            Some((revision, since)) if revision == entry.revision => since.elapsed() >= self.duration,
+            Some((revision, since)) if revision == entry.revision => since.elapsed(),
             _ => {
                 self.seen = Some((entry.revision, Instant::now()));
-                false
+                Duration::ZERO
             }
         }
     }
 
     fn note(&mut self, written: Revision) {
-        self.held = Some((written, Instant::now()));
+        (self.held, self.was_held) = (Some((written, Instant::now())), true);
     }
 
     fn value(&self) -> Result<Vec<u8>, Error> {

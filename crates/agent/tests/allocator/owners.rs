@@ -43,6 +43,34 @@ fn two_agents_with_one_node_name_give_no_address_twice() {
     cluster.assert_sound();
 }
 
+/// A copy of the state directory on the same machine: the newer agent has the node, and the older one stops.
+#[test]
+fn an_agent_stands_down_when_its_clone_claims_the_node() {
+    let cluster = Cluster::new("clone", pool());
+    let claim = Duration::from_secs(2);
+    let original = cluster.agent_in("original", "node1", claim);
+    eventually("the original has its warm pool", || original.status().warm_pool == 4);
+    let kept = original.assign(&owner("c1"), &v4(), TIMEOUT).unwrap();
+    eventually("the store has it", || !cluster.held().is_empty());
+    std::fs::create_dir_all(cluster.state("clone")).unwrap();
+    std::fs::copy(cluster.state("original").join("id"), cluster.state("clone").join("id")).unwrap();
+    let clone = cluster.agent_in("clone", "node1", claim);
+    eventually("the clone has the node", || clone.check_ready().is_ok());
+    eventually("the original stands down", || {
+        original.check_ready().is_err_and(|error| error.to_string().contains("belong to another agent"))
+    });
+    let problem = original.status().problem.unwrap();
+    assert!(problem.contains(&format!("process {}", std::process::id())), "{problem}");
+    assert_eq!(original.status().warm_pool, 0);
+    assert_eq!(original.assign(&owner("c2"), &v4(), TIMEOUT).unwrap_err().code(), 11);
+    assert_ne!(clone.assign(&owner("c3"), &v4(), TIMEOUT).unwrap(), kept);
+    // It does not take the node back.
+    std::thread::sleep(2 * claim);
+    original.check_ready().unwrap_err();
+    clone.check_ready().unwrap();
+    cluster.assert_sound();
+}
+
 #[test]
 fn the_node_is_taken_over_when_the_claim_has_ended() {
     let cluster = Cluster::new("heir", pool());

@@ -11,15 +11,17 @@ use super::lease_dir::LeaseDir;
 use super::state::State;
 use super::warm_pool::WarmPool;
 
-/// This process. The state directory, which one process at a time can lock, identifies it across restarts and reboots.
+/// This process. The state directory, which one process at a time can lock, identifies it across restarts and reboots,
+/// unless the directory was copied.
 pub(super) fn identity(lease_dir: &LeaseDir) -> Result<NodeOwner, Error> {
-    let host = "/proc/sys/kernel/hostname";
+    let (host, random) = ("/proc/sys/kernel/hostname", "/proc/sys/kernel/random/uuid");
     Ok(NodeOwner {
         id: lease_dir.id()?,
         host: read(host).map_err(Error::file("read", host))?,
-        // A container has none.
+        // A container may have none.
         machine_id: read("/etc/machine-id").unwrap_or_default(),
         boot_id: lease_dir.boot_id().to_owned(),
+        run_id: read(random).map_err(Error::file("read", random))?,
         pid: std::process::id(),
         since: Timestamp::now().rfc3339(),
     })
