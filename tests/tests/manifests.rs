@@ -61,6 +61,23 @@ fn the_flannel_agent_sees_the_addresses_that_it_counts() {
     assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&dir.into(), &true.into()), "{title}");
 }
 
+/// Otherwise a machine with a copy of the disk has the identity of the original in the store.
+#[test]
+fn the_calico_agent_sees_the_id_of_its_machine() {
+    let mut agents = pods().into_iter().filter(|(title, _)| title.contains("calico.yaml: \"DaemonSet"));
+    let (title, pod) = agents.next_back().expect("the agent of calico mode");
+    let file = "/etc/machine-id";
+    let volumes = array(&pod["volumes"]);
+    let volume = volumes.iter().find(|volume| volume["hostPath"]["path"] == file);
+    let volume = volume.unwrap_or_else(|| panic!("{title}: there is no volume of {file}"));
+    // A machine without the file must not keep the agent from its start.
+    assert_eq!(volume["hostPath"]["type"], "FileOrCreate", "{title}");
+    let mounts = array(&pod["containers"][0]["volumeMounts"]);
+    let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]);
+    let mount = mount.unwrap_or_else(|| panic!("{title}: {file} is not mounted"));
+    assert_eq!((&mount["mountPath"], &mount["readOnly"]), (&file.into(), &true.into()), "{title}");
+}
+
 #[test]
 fn system_calls_are_filtered() {
     for (title, pod) in pods() {
