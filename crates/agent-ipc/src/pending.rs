@@ -5,9 +5,9 @@
 //! lease there is nothing to move: a repeated DEL records nothing.
 
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -78,7 +78,7 @@ pub fn release_all_except(state: &Path, network: &str, valid: &[ValidAttachment]
 /// Creates a daemon's state directory and locks it until the returned file is closed. `None` if another daemon has the lock.
 pub fn lock(state: &Path) -> io::Result<Option<File>> {
     for dir in [leases_dir(state), released_dir(state)] {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        podwire_fs::create_state_dir(&dir)?;
     }
     let path = state.join("lock");
     let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
@@ -115,6 +115,8 @@ pub fn read_all<T: DeserializeOwned>(dir: &Path) -> Vec<(PathBuf, serde_json::Re
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn owner(network: &str, container: &str) -> Owner {
@@ -156,5 +158,23 @@ mod tests {
         kept.sort();
         assert_eq!(files(leases_dir(&state)), kept);
         fs::remove_dir_all(&state).unwrap();
+    }
+
+    /// The kubelet creates the volume of a DaemonSet with mode 0755.
+    #[test]
+    fn the_directory_of_a_daemon_is_private() {
+        let dir = std::env::temp_dir().join(format!("podwire-private-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let state = dir.join("lib/podwire/addresses");
+        fs::create_dir_all(&state).unwrap();
+        for path in [&dir.join("lib/podwire"), &state] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let _lock = lock(&state).unwrap().unwrap();
+        for path in [dir.join("lib/podwire"), state.clone(), leases_dir(&state), released_dir(&state)] {
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode, 0o700, "{}", path.display());
+        }
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

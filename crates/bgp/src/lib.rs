@@ -96,8 +96,8 @@ pub fn spawn(
     node: String,
     report: impl FnMut(Result<Report>) + Send + 'static,
 ) -> Result<Sender<Desired>> {
-    fs::create_dir_all(&bird.dir).map_err(FileError::at("create", &bird.dir))?;
-    // The configuration may contain passwords.
+    podwire_fs::create_state_dir(&bird.dir).map_err(FileError::at("create", &bird.dir))?;
+    // The configuration may contain passwords, and the administrator may have chosen another directory.
     let private = fs::Permissions::from_mode(0o700);
     fs::set_permissions(&bird.dir, private).map_err(FileError::at("set the mode of", &bird.dir))?;
     let (sender, desired) = mpsc::channel();
@@ -221,4 +221,25 @@ impl BirdDaemon {
 /// Whether no program listens on a socket.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_of_bird_and_the_one_above_it_are_private() {
+        let dir = std::env::temp_dir().join(format!("podwire-bird-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let run = dir.join("run/podwire");
+        fs::create_dir_all(&run).unwrap();
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o755)).unwrap();
+        let bird = Bird { program: "bird".into(), dir: run.join("bird"), passwords: None };
+        drop(spawn(bird, "node1".into(), |_| {}).unwrap());
+        for path in [run.join("bird"), run] {
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode, 0o700, "{}", path.display());
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{error, fmt};
 
@@ -57,20 +57,45 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// Creates a directory of Podwire's state if it is missing. It and its parents, from the last directory `podwire` on, are
-/// for their owner only (0700), whatever the umask allows. An existing directory stays as it is.
+/// for their owner only (0700).
+///
+/// In `lib/podwire` and `run/podwire` that holds for existing directories of this user too: the kubelet creates the
+/// volumes of a DaemonSet with mode 0755. Another existing directory stays as its administrator made it.
 pub fn create_state_dir(path: &Path) -> io::Result<()> {
     // Directories above it belong to the system, and have the usual mode.
     let own = path.ancestors().find(|dir| dir.file_name().is_some_and(|name| name == "podwire"));
-    if let Some(parent) = own.unwrap_or(path).parent() {
+    let first = own.unwrap_or(path);
+    if let Some(parent) = first.parent() {
         fs::create_dir_all(parent)?;
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let system = first.parent().and_then(Path::file_name);
+    if own.is_some() && system.is_some_and(|name| name == "lib" || name == "run") {
+        path.ancestors().take_while(|dir| dir.starts_with(first)).try_for_each(make_private)?;
+    }
+    Ok(())
+}
+
+/// Gives a directory of this user the mode 0700.
+fn make_private(dir: &Path) -> io::Result<()> {
+    let changed = || {
+        let found = fs::metadata(dir)?;
+        let is_private = found.permissions().mode() & 0o7777 == 0o700;
+        // The owner of the process's directory in /proc is the effective user (proc(5)).
+        if is_private || found.uid() != fs::metadata("/proc/self")?.uid() {
+            return Ok(());
+        }
+        fs::set_permissions(dir, Permissions::from_mode(0o700))
+    };
+    match changed() {
+        // Another process has removed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -86,9 +111,43 @@ mod tests {
         for usual in ["lib", "elsewhere"] {
             assert_ne!(mode(usual) & 0o055, 0, "{usual} is private");
         }
-        fs::set_permissions(dir.join("lib/podwire"), fs::Permissions::from_mode(0o755)).unwrap();
-        create_state_dir(&dir.join("lib/podwire/dhcp")).unwrap();
-        assert_eq!(mode("lib/podwire"), 0o755, "an existing directory is changed");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn an_existing_state_directory_of_this_user_becomes_private() {
+        let dir = std::env::temp_dir().join(format!("podwire-fs-existing-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let of_another = dir.join("lib/podwire/of-another");
+        for path in ["lib/podwire/dhcp", "run/podwire", "home/podwire", "elsewhere/state"] {
+            fs::create_dir_all(dir.join(path)).unwrap();
+        }
+        fs::create_dir_all(&of_another).unwrap();
+        for path in ["lib", "lib/podwire", "lib/podwire/dhcp", "lib/podwire/of-another", "run/podwire"] {
+            fs::set_permissions(dir.join(path), Permissions::from_mode(0o755)).unwrap();
+        }
+        for path in ["home/podwire", "elsewhere/state"] {
+            fs::set_permissions(dir.join(path), Permissions::from_mode(0o750)).unwrap();
+        }
+        // Only root can give a directory away.
+        let is_given_away = std::os::unix::fs::chown(&of_another, Some(12345), None).is_ok();
+        for path in
+            ["lib/podwire/dhcp", "lib/podwire/of-another", "run/podwire", "home/podwire", "elsewhere/state"]
+        {
+            create_state_dir(&dir.join(path)).unwrap();
+        }
+        let mode = |path: &str| fs::metadata(dir.join(path)).unwrap().permissions().mode() & 0o7777;
+        for (path, wanted) in [
+            ("lib", 0o755),
+            ("lib/podwire", 0o700),
+            ("lib/podwire/dhcp", 0o700),
+            ("lib/podwire/of-another", if is_given_away { 0o755 } else { 0o700 }),
+            ("run/podwire", 0o700),
+            ("home/podwire", 0o750),
+            ("elsewhere/state", 0o750),
+        ] {
+            assert_eq!(mode(path), wanted, "{path}");
+        }
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -14,8 +14,7 @@ mod secondary;
 mod veths;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,8 +64,7 @@ impl Endpoints {
     pub(super) fn open(state_dir: &Path, boot_id: &str) -> Result<Endpoints, Error> {
         let dir = endpoints_dir(state_dir);
         for part in [pending::leases_dir(&dir), pending::released_dir(&dir)] {
-            let created = DirBuilder::new().recursive(true).mode(0o700).create(&part);
-            created.map_err(Error::file("create", part))?;
+            podwire_fs::create_state_dir(&part).map_err(Error::file("create", part))?;
         }
         let veths = Veths::list();
         let mut inner = Inner { has_withdrawals: true, ..Inner::default() };
