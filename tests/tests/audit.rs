@@ -402,6 +402,18 @@ fn add_refuses_an_address_of_another_running_pod() {
     assert!(refused.status == 1 && refused.stderr.contains(why), "{}{}", refused.stdout, refused.stderr);
     must(&node, &["check", "ptp", "routed"]);
 
+    // Pools of networks without rules and routes of pods, on one bridge.
+    for name in ["left", "right"] {
+        let plugin = json!({"type": "bridge", "bridge": "shared", "ipam": {"type": "host-local", "subnet": "10.12.0.0/24"}});
+        node.write(&format!("/run/test/net.d/80-{name}.conflist"), &network(name, json!([plugin])));
+    }
+    must(&node, &["add", "left", "second", "--container", "second", "--ifname", "eth1"]);
+    let refused = run(&node, &["add", "right", "third", "--container", "third"]);
+    let why = "address 10.12.0.2 belongs to left/second/eth1, which is running";
+    assert!(refused.status == 1 && refused.stderr.contains(why), "{}{}", refused.stdout, refused.stderr);
+    assert_eq!(node.sh("ls /var/lib/cni/networks/right | grep ^10 || true"), "", "the lease is released");
+    must(&node, &["del", "left", "second", "--container", "second", "--ifname", "eth1"]);
+
     // A pod that is gone is no obstacle.
     node.sh("ip netns delete first; rm /var/lib/cni/networks/two/last_reserved_ip.0");
     node.pod("fourth");
@@ -411,6 +423,10 @@ fn add_refuses_an_address_of_another_running_pod() {
 #[test]
 fn the_audit_reports_overlapping_networks_and_takes_nothing_from_either_pod() {
     let node = overlapping();
+    // ADD compares the pools of one directory.
+    let pool = json!({"type": "host-local", "subnet": "10.11.0.0/24", "dataDir": "/var/lib/cni/elsewhere"});
+    let plain = json!({"type": "bridge", "bridge": "br3", "isGateway": true, "ipam": pool});
+    node.write("/run/test/net.d/60-plain.conflist", &network("plain", json!([plain])));
     let warning = "60-plain.conflist:1: plugins[0].ipam.subnet: the addresses overlap with those of network \"one\" in \
                    /run/test/net.d/40-one.conflist: pods of both can get the same address";
     let added = must(&node, &["add", "plain", "third", "--container", "third"]);

@@ -1,5 +1,6 @@
 //! Network configs: what an administrator writes into `/etc/cni/net.d`.
 
+mod address_scope;
 mod gc;
 mod plugin;
 mod request;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use serde_json::{json, Value};
 
+pub use address_scope::{AddressScope, L2Segment};
 pub use gc::{set_valid_attachments, valid_attachments, ValidAttachment};
 pub use plugin::PluginConfig;
 

@@ -14,6 +14,7 @@ mod entry;
 mod environment;
 mod history;
 mod index;
+mod other_networks;
 mod reservations;
 mod resolv;
 mod store;
@@ -37,6 +38,7 @@ use environment::Environment;
 use store::Store;
 
 pub use config::DATA_DIR as DATA_FOLDER;
+pub(crate) use other_networks::holders_in_other_networks;
 pub use reservations::{release, reservations, Reservation};
 
 /// The plugin.

@@ -4,6 +4,7 @@ use podwire_cni_plugin::{delegate, Error, Finding, Request, Result};
 use podwire_cni_spec::{Attachment, Dns};
 use podwire_kernel::Undo;
 
+use crate::address_holder;
 use crate::calico_ipam::{self, Assigned, PendingAssignment};
 
 /// Runs ADD of the IPAM plugin. `undo` releases the addresses if the caller's ADD fails.
@@ -11,6 +12,9 @@ pub fn obtain<'a>(req: &'a Request<'a>, undo: &mut Undo<'a>) -> Result<Attachmen
     let kind = kind(req)?;
     let lease = delegate::add(req, kind)?;
     undo.push(move || drop(delegate::del(req, kind)));
+    if kind == "host-local" {
+        address_holder::refuse_taken(req, &lease)?;
+    }
     require_address(lease, kind)
 }
 

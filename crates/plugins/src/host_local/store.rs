@@ -34,7 +34,7 @@ use super::index::Index;
 
 /// A file of this size or more has unknown content, and its address stays reserved: a container id and an interface
 /// name are shorter.
-const CONTENT_LIMIT: usize = 4096;
+pub(super) const CONTENT_LIMIT: usize = 4096;
 
 #[cfg(test)]
 thread_local! {
