@@ -148,6 +148,6 @@ fn a_master_may_be_in_the_pod() {
 
         node.sh("ip -n blue link delete uplink");
         let (code, msg) = chain.try_add(&node, &pod).expect_err("no master").error();
-        assert!(code == 7 && msg == "failed to lookup master \"uplink\": Link not found", "{msg}");
+        assert!(code == 7 && msg.ends_with("Link not found"), "{msg}");
     }
 }

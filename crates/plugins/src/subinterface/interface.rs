@@ -50,7 +50,7 @@ impl Subinterface {
         undo: &mut Undo<'a>,
     ) -> Result<Link> {
         let mut node = Host::here()?;
-        let master = self.master.find(&mut node, pod)?;
+        let master = self.master.find(self.driver.kind(), &mut node, pod)?;
         let mtu = self.check_mtu(master.as_ref())?;
         let (owner, kind) = (req.owner(), self.driver.kind());
         let wanted = Child { name: &req.ifname, owner: &owner, driver: self.driver, mtu, mac: self.mac };

@@ -34,12 +34,17 @@ impl Master {
         Ok(name.map_or(Master::DefaultRoute, Master::OnNode))
     }
 
-    /// The link; `None` for [`Master::Nothing`]. Fails if it does not exist.
-    pub(super) fn find(&self, node: &mut Host, pod: &mut Host) -> Result<Option<Link>> {
+    /// The link below an interface of the driver `kind`; `None` for [`Master::Nothing`]. Fails if it does not exist.
+    pub(super) fn find(&self, kind: &str, node: &mut Host, pod: &mut Host) -> Result<Option<Link>> {
+        // Go's macvlan and vlan first read the master's MTU, and add nothing to the error of that.
+        let text = |name: &str| match kind {
+            "macvlan" | "vlan" => "Link not found".to_owned(),
+            _ => lookup_failed(name),
+        };
         match self {
-            Master::OnNode(name) => by_name(node, name, "on the node").map(Some),
+            Master::OnNode(name) => by_name(node, name, "on the node", text).map(Some),
             Master::DefaultRoute | Master::FromChain => of_default_route(node, "the node").map(Some),
-            Master::InPod(Some(name)) => by_name(pod, name, "in the pod").map(Some),
+            Master::InPod(Some(name)) => by_name(pod, name, "in the pod", text).map(Some),
             Master::InPod(None) => of_default_route(pod, "the pod").map(Some),
             Master::Nothing => Ok(None),
         }
@@ -66,7 +71,7 @@ impl Master {
     /// STATUS: checks that the next ADD will find the master, as far as possible without a pod.
     pub(super) fn status(&self, node: &mut Host, must_be_up: bool) -> Result<Option<Link>> {
         let found = match self {
-            Master::OnNode(name) => by_name(node, name, "on the node"),
+            Master::OnNode(name) => by_name(node, name, "on the node", lookup_failed),
             Master::DefaultRoute => of_default_route(node, "the node"),
             Master::FromChain | Master::InPod(_) | Master::Nothing => return Ok(None),
         };
@@ -84,11 +89,14 @@ fn not_available(error: Error) -> Error {
     podwire_cni_spec::Error { code: podwire_cni_spec::code::NOT_AVAILABLE, ..error.to_cni() }.into()
 }
 
-fn by_name(host: &mut Host, name: &str, location: &str) -> Result<Link> {
+fn lookup_failed(name: &str) -> String {
+    format!("failed to lookup master {name:?}: Link not found")
+}
+
+fn by_name(host: &mut Host, name: &str, location: &str, text: impl Fn(&str) -> String) -> Result<Link> {
     let missing = || {
-        let text = format!("failed to lookup master {name:?}: Link not found");
-        let hint = format!("there is no such interface {location}: correct `master`, or create it");
-        podwire_cni_spec::Error::invalid_config(text).with_hint(hint).into()
+        let hint = format!("there is no interface {name:?} {location}: correct `master`, or create it");
+        podwire_cni_spec::Error::invalid_config(text(name)).with_hint(hint).into()
     };
     let found = host.find_link(name).doing(|| format!("failed to lookup master {name:?}"))?;
     found.ok_or_else(missing)
