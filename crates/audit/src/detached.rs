@@ -19,7 +19,27 @@ pub(crate) fn faults<'p>(node: &'p Node<'p>, inventory: &Inventory) -> Vec<Fault
             }
             _ => continue,
         };
-        faults.push(Fault::new(location, owner, what).repaired_by(deletion(node, one)));
+        let stuck =
+            one.record.as_ref().and_then(|record| Some((record, node.runtime.find_del_obstacle(record)?)));
+        match stuck {
+            None => faults.push(Fault::new(location, owner, what).repaired_by(deletion(
+                node,
+                one,
+                one.record.clone(),
+            ))),
+            Some((record, obstacle)) => {
+                if !one.ledger_files.is_empty() {
+                    let fault = Fault::new(Location::Ledger, &*owner, what);
+                    faults.push(fault.repaired_by(deletion(node, one, None)));
+                }
+                let what = format!(
+                    "DEL of the record cannot succeed ({}): {} removes the record",
+                    obstacle.to_cni().msg,
+                    forced_del(record)
+                );
+                faults.push(Fault::new(Location::Record, owner, what));
+            }
+        }
     }
     for file in &inventory.empty {
         let (path, file) = (file.path.display(), file.clone());
@@ -58,8 +78,12 @@ fn owned_objects(one: &KnownAttachment) -> String {
 
 /// DEL as the runtime would do it, if it has a record; then DEL of what is left in the ledger. A container that was restarted
 /// under its id since the inventory is left alone.
-fn deletion<'p>(node: &'p Node<'p>, one: &KnownAttachment) -> impl FnOnce() -> Result<()> + 'p {
-    let (record, files) = (one.record.clone(), one.ledger_files.clone());
+fn deletion<'p>(
+    node: &'p Node<'p>,
+    one: &KnownAttachment,
+    record: Option<Record>,
+) -> impl FnOnce() -> Result<()> + 'p {
+    let files = one.ledger_files.clone();
     move || {
         let locked: Option<Vec<LockedLedgerFile<'_>>> =
             files.iter().map(LedgerFile::lock_unchanged).collect::<Result<_>>()?;
@@ -89,13 +113,16 @@ fn delete(node: &Node<'_>, record: &Record) -> Result<()> {
     let deleted = record.network_list().and_then(|list| node.runtime.del(&list, &record.identity()?));
     let deleted = deleted.map_err(|error| {
         let error = error.to_cni();
-        let Record { network, container, ifname, .. } = record;
-        let force = format!(
-            "if it can never succeed, `podwire cni del {network} --container {container} --ifname {ifname} --force` \
-             removes the record"
-        );
-        let hints: Vec<String> = [error.details.clone(), force].into_iter().filter(|hint| !hint.is_empty()).collect();
+        let force = format!("if it can never succeed, {} removes the record", forced_del(record));
+        let hints: Vec<String> =
+            [error.details.clone(), force].into_iter().filter(|hint| !hint.is_empty()).collect();
         Error::Cni(error.with_details(hints.join("; ")))
     });
     deleted.doing(|| format!("delete {} from {}", record.container, record.network))
+}
+
+/// The command that removes a record although DEL fails.
+fn forced_del(record: &Record) -> String {
+    let Record { network, container, ifname, .. } = record;
+    format!("`podwire cni del {network} --container {container} --ifname {ifname} --force`")
 }

@@ -51,6 +51,21 @@ impl Runtime<'_> {
         self.cache.remove(&path).map(|()| true)
     }
 
+    /// Why DEL with the config of a record cannot succeed: the config is invalid, or one of its plugins is not installed or
+    /// does not support its version. `None` if only an attempt can tell.
+    pub fn find_del_obstacle(&self, record: &Record) -> Option<Error> {
+        let list = match record.identity().and_then(|_| record.network_list()) {
+            Ok(list) => list,
+            Err(error) => return Some(error),
+        };
+        if let Some(missing) = list.plugins.iter().find_map(|plugin| self.find_missing(&list, plugin)) {
+            return Some(missing);
+        }
+        let chain: Result<Vec<_>> =
+            list.plugins.iter().map(|plugin| self.step(&list, plugin, Command::Del)).collect();
+        chain.and_then(|chain| self.validate_chain(&list, &chain)).err()
+    }
+
     /// Detaches the attachment of a record, with the config of its ADD: the network's config may lack a plugin by now, and that
     /// plugin must run DEL too. If such a plugin is no longer installed, with the current config.
     pub(crate) fn delete_recorded(&self, list: &NetworkList, record: &Record) -> Result<()> {

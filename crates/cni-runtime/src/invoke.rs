@@ -60,11 +60,19 @@ impl<'p> Runtime<'p> {
 
     /// Whether a plugin of the list and its IPAM plugin are installed.
     pub(crate) fn can_delete(&self, list: &NetworkList, config: &PluginConfig) -> bool {
-        let is_there = |kind: &String| {
-            exec::find(kind, &self.path_of(&config.kind)).is_ok()
-                || self.registry.in_place_of_missing(kind, Command::Del).is_some()
+        self.find_missing(list, config).is_none()
+    }
+
+    /// The error of DEL if the plugin or its IPAM plugin is not installed.
+    pub(crate) fn find_missing(&self, list: &NetworkList, config: &PluginConfig) -> Option<Error> {
+        let find_ipam = |kind: &String| match exec::find(kind, &self.path_of(&config.kind)) {
+            Err(error) if self.registry.in_place_of_missing(kind, Command::Del).is_none() => {
+                Some(failed(list, kind, Command::Del)(error))
+            }
+            _ => None,
         };
-        self.step(list, config, Command::Del).is_ok() && config.ipam.as_ref().is_none_or(is_there)
+        let own = self.step(list, config, Command::Del).err();
+        own.or_else(|| config.ipam.as_ref().and_then(find_ipam))
     }
 
     /// Finds every plugin of the list, so that a missing one is noticed before another creates anything.
