@@ -102,6 +102,12 @@ fn containers_are_called_by_their_pods_or_short_ids() {
     let stale = must(&node, "cni gc pods --dry-run");
     assert!(stale.starts_with("would remove shop/db eth0 10.9.0."), "{stale}");
 
+    // Messages, too; JSON has the whole id.
+    let attached = format!("cni check pods --container {other}");
+    let failed = run(&node, &attached).stderr;
+    assert!(failed.contains("shop/db") && !failed.contains(&other), "{failed}");
+    let whole = run(&node, &format!("{attached} --json")).stderr;
+    assert!(whole.contains(&other), "{whole}");
     let wrong = run(&node, "cni check pods web --container 4f1c2e9a0b1d");
     assert_eq!(wrong.status, 1, "an id that no container has: {}", wrong.stdout);
     assert_eq!(

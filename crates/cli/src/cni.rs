@@ -16,12 +16,16 @@ mod unrecorded;
 mod warnings;
 mod watch;
 
+use std::cell::LazyCell;
+
 use clap::Subcommand;
+use podwire_cni_runtime::Cache;
 
 pub(crate) use namespace::{absolute, container_id};
 pub(crate) use runtime_flags::{split, RuntimeFlags};
 pub(crate) use warnings::problem_json;
 
+use crate::container_ids;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -63,6 +67,45 @@ impl Verb {
     }
 
     pub(crate) fn run(&self, json: bool) -> Result<Output, Failure> {
+        if json {
+            return self.answer(true);
+        }
+        // The list grows with the node, so it is read only for a text with a long id.
+        let read = || self.cache().map(|cache| cache.list().records).unwrap_or_default();
+        let records = LazyCell::new(read);
+        if matches!(self, Verb::Del(verb) if container_ids::has_long(verb.target.name())) {
+            // Before DEL removes the record.
+            LazyCell::force(&records);
+        }
+        let named = |text: &str| {
+            if container_ids::has_long(text) {
+                records::with_names(text, &records)
+            } else {
+                text.to_owned()
+            }
+        };
+        match self.answer(false) {
+            Ok(output) => Ok(Output { text: named(&output.text), ..output }),
+            Err(failure) => Err(failure.map_texts(named)),
+        }
+    }
+
+    /// The records of its attachments.
+    fn cache(&self) -> Option<Cache> {
+        let flags = match self {
+            Verb::Add(verb) => &verb.flags,
+            Verb::Del(verb) => &verb.flags,
+            Verb::Check(verb) => &verb.flags,
+            Verb::Gc(verb) => &verb.flags,
+            Verb::Status(verb) => &verb.flags,
+            Verb::Audit(verb) => &verb.flags,
+            Verb::List(verb) => &verb.flags,
+            Verb::Reload(_) | Verb::Lint(_) => return None,
+        };
+        Some(flags.cache())
+    }
+
+    fn answer(&self, json: bool) -> Result<Output, Failure> {
         match self {
             Verb::Add(verb) => verb.run(),
             Verb::Del(verb) => verb.run(),

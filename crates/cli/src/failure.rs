@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use podwire_block_ipam::store::StoreError;
 use serde_json::json;
 
+use crate::container_ids::shorten;
 use crate::output::Output;
 use crate::paint::Paint;
 
@@ -50,6 +51,16 @@ impl Failure {
         Failure { done: Some(Box::new(done)), ..self }
     }
 
+    /// The same failure with other texts for people: `map` changes each.
+    pub(crate) fn map_texts(mut self, map: impl Fn(&str) -> String) -> Failure {
+        let podwire_cni_spec::Error { msg, details, hint, .. } = &mut self.error;
+        for text in [&mut self.what, msg, details, hint] {
+            *text = map(text);
+        }
+        self.done.iter_mut().for_each(|done| done.text = map(&done.text));
+        self
+    }
+
     /// The same failure, with another exit status: for a command whose status 1 is an answer.
     pub fn with_status(self, status: u8) -> Failure {
         Failure { status, ..self }
@@ -72,7 +83,8 @@ impl Failure {
     }
 
     fn text(&self, paint: Paint, root: bool) -> String {
-        let Failure { what, error, .. } = self;
+        // Callers that know the pods have named them.
+        let Failure { what, error, .. } = self.clone().map_texts(|text| shorten(text, |_| None));
         let head = paint.bad("podwire:");
         let forbidden =
             ["Permission denied", "Operation not permitted"].iter().any(|text| error.msg.contains(text));

@@ -10,6 +10,7 @@
 mod agent;
 mod cni;
 mod cnitool;
+mod container_ids;
 mod controller;
 mod demo;
 mod dhcp;

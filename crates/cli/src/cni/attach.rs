@@ -40,18 +40,18 @@ pub(crate) struct Add {
     #[command(flatten)]
     publish: Publish,
     #[command(flatten)]
-    flags: RuntimeFlags,
+    pub(super) flags: RuntimeFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Del {
     #[command(flatten)]
-    target: Target,
+    pub(super) target: Target,
     /// Remove the record even if a plugin fails.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    flags: RuntimeFlags,
+    pub(super) flags: RuntimeFlags,
 }
 
 impl Add {

@@ -27,7 +27,7 @@ pub(crate) struct Audit {
     #[arg(long)]
     fix: bool,
     #[command(flatten)]
-    flags: RuntimeFlags,
+    pub(super) flags: RuntimeFlags,
 }
 
 /// A fault and the outcome of its repair.

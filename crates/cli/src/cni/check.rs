@@ -27,7 +27,7 @@ pub(crate) struct Check {
     #[arg(long)]
     repair: bool,
     #[command(flatten)]
-    flags: RuntimeFlags,
+    pub(super) flags: RuntimeFlags,
 }
 
 impl Check {

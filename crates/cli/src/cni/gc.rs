@@ -12,9 +12,10 @@ use podwire_cni_spec::{ContainerId, IfName};
 use podwire_kernel::Netns;
 use serde_json::json;
 
-use super::records::{addresses, label, short};
+use super::records::{addresses, label};
 use super::runtime_flags::RuntimeFlags;
 use super::unrecorded::Unrecorded;
+use crate::container_ids::short;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -51,7 +52,7 @@ pub(crate) struct Gc {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    flags: RuntimeFlags,
+    pub(super) flags: RuntimeFlags,
 }
 
 impl Gc {

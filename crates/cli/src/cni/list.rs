@@ -23,7 +23,7 @@ has the name of its pod, if the runtime passed it, else its short id; --json has
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
-    flags: RuntimeFlags,
+    pub(super) flags: RuntimeFlags,
 }
 
 /// An interface of an attachment on the host.

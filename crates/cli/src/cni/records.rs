@@ -3,12 +3,8 @@
 use podwire_cni_runtime::Record;
 use serde_json::{json, Value};
 
+use crate::container_ids::{self, short};
 use crate::publish;
-
-/// The characters of a long container id that are printed, as container tools do.
-const SHORT: usize = 12;
-/// The length from which an id is long.
-const LONG: usize = 32;
 
 /// The addresses of an attachment.
 pub(super) fn addresses(record: &Record) -> Vec<String> {
@@ -57,27 +53,15 @@ pub(super) fn owner_label(owner: &str, records: &[Record]) -> String {
     }
 }
 
-/// The beginning of a long hexadecimal id; any other id as it is.
-pub(super) fn short(id: &str) -> &str {
-    if id.len() >= LONG && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        &id[..SHORT]
-    } else {
-        id
-    }
+/// A text for people, in which containers have the names of their pods.
+pub(super) fn with_names(text: &str, records: &[Record]) -> String {
+    let of_pod = |id: &str| records.iter().find(|record| record.container == id).map(label);
+    container_ids::shorten(text, of_pod)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_long_hexadecimal_ids_are_short() {
-        let long = "4f1c2e9a0b1c".repeat(5) + "beef";
-        assert_eq!(short(&long), "4f1c2e9a0b1c");
-        for id in ["web-1", "4f1c2e", "cnitool-77383ca0a0715733ca6f", &"podwire-".repeat(5)] {
-            assert_eq!(short(id), id);
-        }
-    }
 
     #[test]
     fn a_container_is_called_by_its_pod() {
@@ -106,6 +90,9 @@ mod tests {
         let owner = format!("pods/{}/eth0", record.container);
         assert_eq!(owner_label(&owner, std::slice::from_ref(&record)), "pods/shop/web/eth0");
         assert_eq!(owner_label(&owner, &[]), "pods/c0ffeec0ffee/eth0");
+        let text = format!("address 10.1.0.2 belongs to {owner}");
+        let named = with_names(&text, std::slice::from_ref(&record));
+        assert_eq!(named, "address 10.1.0.2 belongs to pods/shop/web/eth0");
         assert_eq!(pod_json(&record), json!({"namespace": "shop", "name": "web"}));
     }
 }

@@ -6,7 +6,8 @@ use clap::Args;
 use podwire_cni_runtime::{Cache, Identity, Record};
 use serde_json::{json, Map, Value};
 
-use super::{namespace, records};
+use super::namespace;
+use crate::container_ids::short;
 use crate::publish;
 
 /// A container and a network.
@@ -91,7 +92,7 @@ impl Target {
         let given = identity.container.as_str();
         let is_meant = |record: &Record| {
             (&record.network, &record.ifname) == (&self.network, &self.ifname)
-                && records::short(&record.container) == given
+                && short(&record.container) == given
         };
         let listing = cache.list();
         let mut meant = listing.records.iter().filter(|record| is_meant(record));
