@@ -54,7 +54,7 @@ pub(crate) struct Verify {
     /// Also send to the pods in this file, which --answer wrote on another node; repeatable.
     #[arg(long, value_name = "FILE", conflicts_with = "answer")]
     with: Vec<PathBuf>,
-    /// Answer other nodes for this time, and print the answering endpoints as JSON.
+    /// Answer other nodes for this time, and print the endpoints and the node's policies as JSON.
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     answer: Option<Duration>,
     /// Name of this node in reports.

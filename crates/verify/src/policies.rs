@@ -132,8 +132,8 @@ mod tests {
             assert_eq!(report.outcomes[0].denied.as_deref(), denied);
             assert_eq!(report.holds(), denied.is_some());
         }
-        let mut report = report(lost(), false, None);
-        report.apply_policies(|_| Some(Box::leak(Box::new(snapshot("db", "Ingress")))));
+        let (mut report, policies) = (report(lost(), false, None), snapshot("db", "Ingress"));
+        report.apply_policies(|_| Some(&policies));
         assert!(!report.holds(), "a sender without a route has sent nothing that a policy could deny");
     }
 

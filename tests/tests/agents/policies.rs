@@ -132,17 +132,19 @@ fn policies_are_enforced_when_a_pod_is_there_and_follow_their_files() {
     assert_kept_apart(&stage);
 }
 
-/// What `podwire verify` says about the packets of pod3 to a pod of n1.
-fn verified(stage: &Stage, pod: &str) -> BTreeSet<String> {
+/// What `podwire verify` says about the packets of pod3 to the database and to the web, on n1.
+fn verified(stage: &Stage) -> [BTreeSet<String>; 2] {
     let packets = stage.verify_with_answer(3, "2s");
-    let asked = packets.iter().filter(|one| one["from"] == "pod3" && one["to"] == format!("{pod}@n1"));
     let said = |one: &Value| match (one["failure"].as_str(), one["denied"].as_str()) {
         (None, None) => "arrived".to_owned(),
         (Some(failure), None) if failure.starts_with("arrived, but") => failure.to_owned(),
         (Some(_), None) => "lost".to_owned(),
         (_, Some(policy)) => format!("denied: {policy}"),
     };
-    asked.map(said).collect()
+    ["shop/db@n1", "shop/web@n1"].map(|to| {
+        let asked = packets.iter().filter(|one| one["from"] == "pod3" && one["to"] == to);
+        asked.map(said).collect()
+    })
 }
 
 /// n3 has no policies, and does not know the pods of n1.
@@ -161,25 +163,21 @@ fn verify_separates_denied_from_broken_packets_to_another_node() {
         stage.node(3).can(&format!("ip netns exec pod3 ping -c 1 -W 1 {target}"))
     });
     let _answering = stage.answer(1, 3);
-    let said = |text: &str| BTreeSet::from([text.to_owned()]);
+    let each = |to_db: &str, to_web: &str| [to_db, to_web].map(|text| BTreeSet::from([text.to_owned()]));
     let isolated = "ingress of shop/db: the pod is isolated and no rule allows it: shop/db";
-    let denied = said(&format!("denied: {isolated}"));
-    assert_eq!(verified(&stage, "shop/db"), denied, "a policy of n1");
-    assert_eq!(verified(&stage, "shop/web"), said("arrived"));
+    let denied = format!("denied: {isolated}");
+    assert_eq!(verified(&stage), each(&denied, "arrived"), "a policy of n1");
 
-    // All packets to pods of n1 are lost. Policies deny only those to the database.
     stage.node(1).sh("nft add table inet broken
          nft add chain inet broken forward '{ type filter hook forward priority -200; }'
          nft add rule inet broken forward drop");
-    assert_eq!(verified(&stage, "shop/db"), denied);
-    assert_eq!(verified(&stage, "shop/web"), said("lost"));
+    assert_eq!(verified(&stage), each(&denied, "lost"), "all packets to pods of n1 are lost");
     stage.node(1).sh("nft delete table inet broken");
 
-    // The policy is not enforced.
     stage.kill_agent(1);
     stage.node(1).sh("nft flush ruleset");
-    assert_eq!(verified(&stage, "shop/db"), said(&format!("arrived, but policies deny it: {isolated}")));
-    assert_eq!(verified(&stage, "shop/web"), said("arrived"));
+    let breach = format!("arrived, but policies deny it: {isolated}");
+    assert_eq!(verified(&stage), each(&breach, "arrived"), "the policy is not enforced");
 }
 
 /// Policies are turned on at a node that has pods.

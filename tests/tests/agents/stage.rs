@@ -247,7 +247,7 @@ impl Stage {
     /// `/run/test/answer.json`. They answer as long as the process runs.
     pub fn answer(&self, number: u8, other: u8) -> Process {
         let printed = "/run/test/answer.json";
-        let answer = format!("exec {} verify --answer 120s --name n{number} > {printed}", podwire());
+        let answer = format!("exec {} verify --answer 600s --name n{number} > {printed}", podwire());
         let mut command = self.node(number).command("sh");
         command.args(["-c", &answer]);
         let answering = Process::start(command);
