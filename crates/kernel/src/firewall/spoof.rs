@@ -57,6 +57,17 @@ pub fn requires_untagged(nft: &mut Socket, owner: &Owner, ifname: &str) -> Resul
     Ok(element.is_some_and(|element| is_owned_by(&element, owner)))
 }
 
+/// Reverts [`require_untagged`] for these ports, unless [`add`] guards them too.
+pub fn permit_tagged(nft: &mut Socket, owner: &Owner, ifnames: &[&str]) -> Result<()> {
+    for ifname in ifnames {
+        let port = Value::ifname(ifname);
+        if nft::get_element(nft, &TABLE, GUARDED, &port)?.is_none() {
+            elements::remove(nft, &TABLE, &[(UNTAGGED, port)], &|element| is_owned_by(element, owner))?;
+        }
+    }
+    Ok(())
+}
+
 /// Reverts [`add`] and [`require_untagged`] for this port, if it belongs to the owner; returns whether there was anything.
 pub fn remove(nft: &mut Socket, owner: &Owner, ifname: &str) -> Result<bool> {
     let port = Value::ifname(ifname);

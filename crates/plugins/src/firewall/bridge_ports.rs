@@ -36,14 +36,15 @@ pub(super) fn unrestricted(
     Ok(found)
 }
 
-/// Reverts [`restrict`]. The port may be gone, so its name is all that is known.
+/// Reverts [`restrict`]. The port may be gone, so its name is all that is known. The guard of `macspoofchk` is the bridge
+/// plugin's, and stays if this plugin's ADD failed.
 pub(super) fn release(req: &Request<'_>, node: &mut Host) -> Result<()> {
     let Some(nft) = node.find_nft()? else { return Ok(()) };
     match &req.prev {
         Some(prev) => {
-            for interface in prev.interfaces.iter().filter(|one| one.sandbox.is_empty()) {
-                spoof::remove(nft, &req.owner(), &interface.name)?;
-            }
+            let outside = prev.interfaces.iter().filter(|one| one.sandbox.is_empty());
+            let ports: Vec<&str> = outside.map(|one| one.name.as_str()).collect();
+            spoof::permit_tagged(nft, &req.owner(), &ports)?;
         }
         None => drop(spoof::remove_all(nft, &req.owner())?),
     }
