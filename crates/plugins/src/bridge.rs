@@ -172,7 +172,7 @@ const POD_INTERFACE: usize = 2;
 
 /// Adds the IPAM plugin's addresses and routes to the result, and the gateway if the config asks for one.
 fn obtain<'a>(req: &'a Request<'a>, conf: &Conf, result: &mut Attachment, undo: &mut Undo<'a>) -> Result<()> {
-    let mut leased = lease::obtain(req, undo)?;
+    let mut leased = lease::obtain(req, undo).map_err(|error| overlap::cause(req, conf, error))?;
     (result.ips, result.routes, result.dns) = (leased.ips, leased.routes, std::mem::take(&mut leased.dns));
     for ip in &mut result.ips {
         ip.interface = Some(POD_INTERFACE);

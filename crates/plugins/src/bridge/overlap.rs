@@ -43,9 +43,28 @@ fn has_pods(node: &mut Host, gateway_link: &Link) -> Result<bool> {
     Ok(gateway::is_link_of_vlan(gateway_link) || link::list(&mut node.route)?.iter().any(is_port))
 }
 
-/// STATUS: the next ADD would be refused. Only host-local's config names the subnets; a gateway link with its address is
-/// used already.
+/// STATUS: the next ADD would be refused.
 pub(super) fn status(req: &Request<'_>, conf: &Conf) -> Result<()> {
+    refuse_configured(req, conf).map_err(|error| Error { code: code::NOT_AVAILABLE, ..error.to_cni() }.into())
+}
+
+/// The error of an ADD whose address another pod has: if another bridge has the subnet, that is the cause.
+pub(super) fn cause(
+    req: &Request<'_>,
+    conf: &Conf,
+    error: podwire_cni_plugin::Error,
+) -> podwire_cni_plugin::Error {
+    match error {
+        podwire_cni_plugin::Error::Kernel(podwire_kernel::Error::AddressTaken { .. }) => {
+            refuse_configured(req, conf).err().unwrap_or(error)
+        }
+        _ => error,
+    }
+}
+
+/// Refuses the subnets of the config. Only host-local's config names the subnets; a gateway link with its address is
+/// used already.
+fn refuse_configured(req: &Request<'_>, conf: &Conf) -> Result<()> {
     if !conf.is_gateway {
         return Ok(());
     }
@@ -60,5 +79,4 @@ pub(super) fn status(req: &Request<'_>, conf: &Conf) -> Result<()> {
         });
     }
     refuse(&mut node, own.as_ref(), &subnets)
-        .map_err(|error| Error { code: code::NOT_AVAILABLE, ..error.to_cni() }.into())
 }
