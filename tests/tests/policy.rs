@@ -168,7 +168,13 @@ fn a_failed_expectation_names_the_deciding_policy() {
     }
     let output = policy(&directory, "test tests/shop.yaml --json");
     let json: Value = serde_json::from_str(&output.stdout).unwrap();
-    assert_eq!(json["files"][0]["tests"][0]["failures"].as_array().unwrap().len(), 2);
+    let failures = json["files"][0]["tests"][0]["failures"].as_array().unwrap();
+    assert_eq!(failures.len(), 2);
+    let of = |key: &str| failures[0][key].clone();
+    assert_eq!(
+        [of("from"), of("to"), of("port"), of("expected"), of("verdict")],
+        ["shop/web".into(), "shop/db".into(), Value::from(22), "allow".into(), "deny".into()]
+    );
     assert_eq!(output.code, 1);
 }
 

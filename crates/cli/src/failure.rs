@@ -122,6 +122,13 @@ fn usage_error(text: &str) -> podwire_cni_spec::Error {
 #[derive(Debug)]
 pub struct Cause(podwire_cni_spec::Error);
 
+impl Cause {
+    /// The error as JSON.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        self.0.to_json()
+    }
+}
+
 impl From<podwire_cni_spec::Error> for Cause {
     fn from(error: podwire_cni_spec::Error) -> Self {
         Cause(error)

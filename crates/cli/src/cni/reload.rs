@@ -21,7 +21,7 @@ impl Reload {
     pub(crate) fn run(&self) -> Result<Output, Failure> {
         let registry = super::runtime_flags::registry();
         let mut restored = 0;
-        let mut errors = Vec::new();
+        let (mut errors, mut failed) = (Vec::new(), Vec::new());
         for file in ledger::all().iter().filter(|file| !file.is_locked) {
             // An unfinished ADD has no rules to restore.
             for entry in file.entries.iter().filter(|entry| entry.result.is_some()) {
@@ -30,11 +30,13 @@ impl Reload {
                 match request.and_then(|req| plugin.inspect_rules(&req)).and_then(Finding::repair_all) {
                     Ok(count) => restored += count,
                     Err(error) => {
-                        let of = format!("{} of {}", entry.plugin, entry.owner().comment());
-                        errors.push(podwire_cni_spec::Error {
-                            msg: format!("{of}: {}", error.to_cni().msg),
-                            ..error.to_cni()
-                        });
+                        let (of, error) =
+                            (format!("{} of {}", entry.plugin, entry.owner().comment()), error.to_cni());
+                        failed.push(json!({
+                            "network": entry.network, "container": entry.container, "ifname": entry.ifname,
+                            "plugin": entry.plugin, "error": error.to_json(),
+                        }));
+                        errors.push(podwire_cni_spec::Error { msg: format!("{of}: {}", error.msg), ..error });
                     }
                 }
             }
@@ -43,7 +45,7 @@ impl Reload {
             0 => "no rule is missing\n".to_owned(),
             some => format!("restored {some} missing rules\n"),
         };
-        let answer = Output::new(text, json!({ "restored": restored, "failed": errors.len() }));
+        let answer = Output::new(text, json!({ "restored": restored, "failed": failed }));
         match errors
             .into_iter()
             .reduce(|all, one| podwire_cni_spec::Error { msg: format!("{}; {}", all.msg, one.msg), ..all })

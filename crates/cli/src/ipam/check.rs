@@ -48,7 +48,8 @@ impl Check {
         if left.is_empty() {
             text += "no problems\n";
         }
-        let list = |problems: &[&Problem]| problems.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let one = |problem: &&Problem| json!({ "what": problem.to_string() });
+        let list = |problems: &[&Problem]| problems.iter().map(one).collect::<Vec<_>>();
         let json = json!({
             "addresses": report.addresses, "blocks": report.blocks, "handles": report.handles,
             "repaired": list(&repaired), "problems": list(&left),

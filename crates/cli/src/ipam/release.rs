@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use clap::Args;
 use podwire_block_ipam::{CollectReport, Release as ReleaseRequest};
-use serde_json::json;
+use serde_json::{json, Value};
 
 use super::store_flags::{allocator, rules, StoreFlags};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::output::Output;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -76,7 +76,8 @@ fn of_node(collected: CollectReport, node: &str) -> Result<Output, Failure> {
         format!("{node} has no blocks any more\n")
     };
     let released: Vec<IpAddr> = leaks.iter().map(|leak| leak.ip).collect();
-    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let success = !nodes.is_empty() && errors.is_empty();
+    let errors: Vec<Value> = errors.into_iter().map(|error| Cause::from(error).to_json()).collect();
     let json = json!({ "released": released, "node": node, "hasBlocks": nodes.is_empty(), "errors": errors });
-    Ok(Output { text, json, success: !nodes.is_empty() && errors.is_empty() })
+    Ok(Output { text, json, success })
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
 use podwire_sandbox::PodName;
+use serde_json::json;
 
 use super::namespace_flag::NamespaceFlag;
 use crate::failure::Failure;
@@ -68,17 +69,19 @@ pub(super) fn each<T: Send>(
     outcome
 }
 
-/// The output, or a failure that includes it. `verb` names the failed operation.
+/// The output, or a failure that includes it. `verb` names the failed operation. In JSON, `failed` has every pod with its
+/// error, which the failure's text abbreviates.
 pub(super) fn conclude(
-    output: Output,
+    mut output: Output,
     failed: &[(PodName, podwire_sandbox::Error)],
     verb: &str,
 ) -> Result<Output, Failure> {
+    let failure = |(pod, error): &(PodName, podwire_sandbox::Error)| json!({ "namespace": pod.namespace(), "name": pod.name(), "error": error.to_cni().to_json() });
+    output.json["failed"] = failed.iter().map(failure).collect();
     let (first, error) = match failed {
         [] => return Ok(output),
         [(pod, error), ..] => (pod, error.to_cni()),
     };
-    let any_done = !output.text.is_empty();
     let failure = match failed.len() {
         1 => Failure::new(format!("cannot {verb} pod {first}"), error),
         many => {
@@ -91,5 +94,29 @@ pub(super) fn conclude(
             Failure::new(format!("cannot {verb} {many} pods"), podwire_cni_spec::Error { msg, ..error })
         }
     };
-    Err(if any_done { failure.with_output(output) } else { failure })
+    Err(failure.with_output(output))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn every_failed_pod_is_in_the_json_with_its_error() {
+        let names: Vec<PodName> =
+            (0..5).map(|i| PodName::new("shop", &format!("web-{i}")).unwrap()).collect();
+        let error = || podwire_sandbox::Error::from(podwire_cni_spec::Error::internal("x"));
+        let failed: Vec<_> = names.iter().map(|name| (name.clone(), error())).collect();
+        let output = || Output::new("", json!({ "pods": [] }));
+        let failure = conclude(output(), &failed, "stop").unwrap_err();
+        assert!(failure.error.msg.ends_with("; and 2 more"), "{failure:?}");
+        let printed = failure.done.unwrap().json;
+        let named: Vec<&Value> =
+            printed["failed"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(named, ["web-0", "web-1", "web-2", "web-3", "web-4"]);
+        assert_eq!(printed["failed"][4]["error"]["code"], 999);
+        assert_eq!(conclude(output(), &[], "stop").unwrap().json, json!({ "pods": [], "failed": [] }));
+    }
 }

@@ -165,7 +165,7 @@ fn text(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation
     all_reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}  {line}\n"))
 }
 
-fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation) -> Value {
+pub(super) fn to_json(from: &Endpoint, to: &Endpoint, packet: &Packet, evaluation: &Evaluation) -> Value {
     let decision = |decision: &Decision| {
         json!({
             "pod": decision.pod,

@@ -10,7 +10,7 @@ use podwire_policy::{compile, Packet, Program, Snapshot, Verdict, Warning};
 use serde_json::{json, Value};
 
 use super::expectation::{endpoints, packets, Endpoint, Expectations, Table};
-use super::explain::{reasons, service};
+use super::explain::{reasons, service, to_json};
 use super::source::{self, POD_NETWORKS};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -47,9 +47,15 @@ struct Outcome {
     table: String,
     /// The number of connections that were compared.
     connections: usize,
-    /// Connections with another verdict, as text.
-    failures: Vec<String>,
+    /// Connections with another verdict.
+    failures: Vec<Difference>,
     warnings: Vec<Warning>,
+}
+
+/// A verdict that is not the expected one.
+struct Difference {
+    text: String,
+    json: Value,
 }
 
 impl Test {
@@ -90,11 +96,12 @@ impl Outcome {
             (paint.bad("FAILED"), format!("{} of {} connections", self.failures.len(), self.connections))
         };
         let head = format!("{state}  {}: {} ({count})\n", file.display(), self.table);
-        self.failures.iter().fold(head, |text, failure| format!("{text}{failure}"))
+        self.failures.iter().fold(head, |text, failure| text + &failure.text)
     }
 
     fn to_json(&self) -> Value {
-        json!({ "name": self.table, "connections": self.connections, "failures": self.failures })
+        let failures: Vec<&Value> = self.failures.iter().map(|failure| &failure.json).collect();
+        json!({ "name": self.table, "connections": self.connections, "failures": failures })
     }
 }
 
@@ -192,14 +199,13 @@ fn evaluate(snapshot: &Snapshot, program: &Program, packet: &Packet) -> Result<E
     Ok(evaluation)
 }
 
-/// A verdict that is not the expected one, as text.
 fn difference(
     from: &Endpoint,
     to: &Endpoint,
     packet: &Packet,
     evaluation: &Evaluation,
     expected: Verdict,
-) -> String {
+) -> Difference {
     let head = format!(
         "  {} -> {} {}: expected {expected}, is {} ({} -> {})\n",
         from.name,
@@ -209,7 +215,10 @@ fn difference(
         packet.source,
         packet.destination
     );
-    reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}    {line}\n"))
+    let text = reasons(evaluation).into_iter().fold(head, |text, line| format!("{text}    {line}\n"));
+    let mut json = to_json(from, to, packet, evaluation);
+    json["expected"] = expected.to_string().into();
+    Difference { text, json }
 }
 
 /// Warnings, one per line.
