@@ -1,6 +1,8 @@
-//! Traffic shaping: a token bucket filter on a device.
+//! Traffic shaping: a token bucket filter on a device, or a limit for some destinations only.
 
+use podwire_netlink::rt::tc::htb::{self, Htb};
 use podwire_netlink::rt::tc::{self, TokenBucket};
+use podwire_netlink::Batch;
 
 use crate::error::Result;
 use crate::host::Host;
@@ -28,6 +30,39 @@ pub fn limit_again(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<
 /// Limits outgoing traffic of `link`.
 pub fn limit(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<()> {
     Ok(host.route.request(bucket.set_on(link.index, &link.name))?)
+}
+
+/// Limits outgoing traffic of `link` to some destinations, whatever limited it before.
+pub fn limit_some(host: &mut Host, link: &Link, limit: &Htb) -> Result<()> {
+    unlimit(host, link)?;
+    let mut batch = Batch::new();
+    limit.create_on(link.index, &link.name).into_iter().for_each(|message| batch.push(message));
+    Ok(host.route.batch(batch)?)
+}
+
+/// The limit on `link` that depends on the destination.
+pub fn find_some(host: &mut Host, link: &Link) -> Result<Option<Htb>> {
+    Ok(htb::find(&mut host.route, link.index)?)
+}
+
+/// The differences between a desired limit for some destinations and an existing one, as texts.
+pub fn differences_of_some(wanted: &Htb, found: &Htb) -> Vec<String> {
+    let mut all = Vec::new();
+    if wanted.rate != found.rate {
+        all.push(format!("rate is {} bytes a second, should be {}", found.rate, wanted.rate));
+    } else if wanted.burst_ticks != found.burst_ticks {
+        all.push(format!("burst is {} ticks, should be {}", found.burst_ticks, wanted.burst_ticks));
+    }
+    if wanted.is_limited_by_default != found.is_limited_by_default {
+        all.push("what is in no subnet has the wrong class".to_owned());
+    }
+    let list = |of: &Htb| {
+        of.subnets.iter().map(|(ip, prefix)| format!("{ip}/{prefix}")).collect::<Vec<_>>().join(" ")
+    };
+    if wanted.subnets != found.subnets {
+        all.push(format!("subnets are [{}], should be [{}]", list(found), list(wanted)));
+    }
+    all
 }
 
 /// Redirects incoming traffic of `from` through `through`, which has the bucket. An existing redirect stays.

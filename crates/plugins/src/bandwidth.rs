@@ -9,6 +9,7 @@ mod ifb_device;
 mod limits;
 mod node_end;
 
+use limits::Destinations;
 use podwire_cni_plugin::{Context, Error, Finding, Keys, Plugin, Request, Result};
 use podwire_cni_spec::{Attachment, Interface, Version};
 use podwire_kernel::rt::link;
@@ -77,14 +78,14 @@ pub(crate) fn limit(req: &Request<'_>, node: &mut Host, end: &Link, limits: &Lim
     let mut undo = Undo::new();
     if let Some(limit) = limits.into_pod {
         undo.push(|| drop(Host::here().and_then(|mut node| shaping::unlimit(&mut node, end))));
-        limit_rate(node, end, limit)?;
+        limit_rate(node, end, limit, &limits.destinations)?;
     }
     let mut redirected_to = None;
     if let Some(limit) = limits.out_of_pod {
         undo.push(|| drop(remove(req)));
         let ifb = ifb_device::ensure(node, &req.owner(), end.mtu)?;
         // The token bucket exists before the first packet is redirected.
-        limit_rate(node, &ifb, limit)?;
+        limit_rate(node, &ifb, limit, &limits.destinations)?;
         ifb_device::redirect(node, end, &ifb)?;
         redirected_to = Some(ifb);
     }
@@ -113,8 +114,12 @@ pub(crate) fn collect(req: &Request<'_>) -> Result<()> {
     Error::all(errors)
 }
 
-fn limit_rate(node: &mut Host, link: &Link, limit: Limit) -> Result<()> {
-    shaping::limit(node, link, limit.bucket()).doing(|| format!("create a token bucket on {}", link.name))
+fn limit_rate(node: &mut Host, link: &Link, limit: Limit, destinations: &Destinations) -> Result<()> {
+    let limited = match destinations.limit(limit) {
+        None => shaping::limit(node, link, limit.bucket()),
+        Some(some) => shaping::limit_some(node, link, &some),
+    };
+    limited.doing(|| format!("create a token bucket on {}", link.name))
 }
 
 /// Deletes an ifb device over a separate socket, because link notifications of the node may flood it. The lookup binds

@@ -158,6 +158,93 @@ fn packets_are_shaped() {
     });
 }
 
+/// Each class of a device, with its rate and burst. tc prints no JSON of classes.
+fn classes(device: &str) -> Vec<String> {
+    let text = run(&format!("tc class show dev {device}"));
+    let mut classes: Vec<String> = text
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let after = |key: &str| words[words.iter().position(|word| *word == key).unwrap() + 1];
+            format!("{} {} {}", words[2], after("rate"), after("burst"))
+        })
+        .collect();
+    classes.sort();
+    classes
+}
+
+#[test]
+fn only_some_destinations_are_shaped() {
+    with_pod(|pod| {
+        let (pair, prev) = pod.connect("net", "eth0");
+        let (host, plain) = (&pair.host, config(&prev));
+        for ip in ["10.1.0.1/24", "10.2.0.1/24", "fd01::1/64"] {
+            run(&format!("ip address add {ip} dev {host} nodad"));
+        }
+        for ip in ["10.1.0.5/24", "10.2.0.5/24", "fd01::5/64"] {
+            pod.run(&format!("ip address add {ip} dev eth0 nodad"));
+        }
+        let node = podwire_kernel::Netns::current().unwrap();
+        let out = |ip: &str| {
+            let at = format!("{ip}:7000");
+            let connect = || pod.within(|| TcpStream::connect(&*at).unwrap());
+            transfer(600_000, connect, TcpListener::bind(&*at).unwrap())
+        };
+        let into = |ip: &str| {
+            let at = format!("{ip}:7000");
+            let connect = || node.run(|| TcpStream::connect(&*at).unwrap()).unwrap();
+            transfer(600_000, connect, pod.within(|| TcpListener::bind(&*at).unwrap()))
+        };
+        // 600 kB minus the burst of 100 kB at 1 MB/s. On a busy machine one of five is as fast as it can be.
+        let slow = Duration::from_millis(400);
+        let is_fast = |transfer: &dyn Fn() -> Duration| (0..5).any(|_| transfer() < slow);
+        for (key, is_shaped) in [("shapedSubnets", true), ("unshapedSubnets", false)] {
+            let mut config = plain.clone();
+            config["egressRate"] = json!(8 * MBIT);
+            config["egressBurst"] = json!(800_000);
+            config[key] = json!(["10.1.0.0/24", "fd01::/64"]);
+            let result = add(pod, "eth0", &config);
+            let ifb = result["interfaces"][2]["name"].as_str().unwrap();
+            for device in [host, ifb] {
+                assert_eq!(classes(device), ["1:1 800Gbit 0b", "1:30 8Mbit 100000b"], "{key}");
+            }
+            for (ip, is_in) in [("10.1.0", true), ("10.2.0", false)] {
+                let (node_end, pod_end) = (format!("{ip}.1"), format!("{ip}.5"));
+                if is_in == is_shaped {
+                    assert!(out(&node_end) > slow && into(&pod_end) > slow, "{key} {ip}");
+                } else {
+                    assert!(is_fast(&|| out(&node_end)) && is_fast(&|| into(&pod_end)), "{key} {ip}");
+                }
+            }
+            if is_shaped {
+                assert!(out("[fd01::1]") > slow && into("[fd01::5]") > slow);
+            } else {
+                assert!(is_fast(&|| out("[fd01::1]")) && is_fast(&|| into("[fd01::5]")));
+            }
+            config["prevResult"] = result.clone();
+            pod.call(&Bandwidth, Command::Check, "eth0", &config).unwrap();
+            run(&format!("tc filter del dev {host} parent 1: prio 16"));
+            run(&format!("tc class change dev {ifb} classid 1:30 htb rate 4mbit burst 100000"));
+            let text = complaint(pod, &config);
+            for part in [
+                format!("{host}: subnets are [fd01::/64], should be [10.1.0.0/24 fd01::/64]"),
+                format!("{ifb}: rate is 500000 bytes a second, should be 1000000"),
+            ] {
+                assert!(text.contains(&part), "{text}");
+            }
+            config["prevResult"] = prev.clone();
+            add(pod, "eth0", &config);
+            config["prevResult"] = result;
+            pod.call(&Bandwidth, Command::Check, "eth0", &config).unwrap();
+            let mut without = config.clone();
+            without[key] = json!([]);
+            assert!(complaint(pod, &without).contains(&format!("{host} has no token bucket")));
+            pod.call(&Bandwidth, Command::Del, "eth0", &config).unwrap();
+            run(&format!("tc qdisc del dev {host} root"));
+        }
+    });
+}
+
 #[test]
 fn check_reports_differences() {
     with_pod(|pod| {

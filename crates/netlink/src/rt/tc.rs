@@ -1,6 +1,8 @@
 //! Traffic control (`linux/pkt_sched.h`, `linux/pkt_cls.h`): a token bucket filter on a device, and the redirect of
 //! incoming packets to another device, which applies a bucket to ingress.
 
+pub mod htb;
+
 use crate::error::Result;
 use crate::message::{Frame, Message};
 use crate::socket::Socket;
@@ -20,6 +22,8 @@ pub const ROOT: u32 = 0xffff_ffff;
 const INGRESS: u32 = 0xffff_fff1;
 const INGRESS_HANDLE: u32 = 0xffff_0000;
 const ETH_P_ALL: u16 = 3;
+const ETH_P_IP: u16 = 0x0800;
+const ETH_P_IPV6: u16 = 0x86dd;
 const ACT_STOLEN: i32 = 4;
 const EGRESS_REDIRECT: i32 = 1;
 const LINKLAYER_ETHERNET: u8 = 1;

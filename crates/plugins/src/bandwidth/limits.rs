@@ -1,16 +1,27 @@
 //! The limits: keys of the network's config, or the runtime's `bandwidth` capability (Kubernetes' annotations
 //! `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth`). The config takes precedence.
 
-use podwire_cni_spec::{capability, json, Error};
+use ipnet::IpNet;
+use podwire_cni_spec::{addr, capability, json, Error};
+use podwire_kernel::rt::tc::htb::Htb;
 use podwire_kernel::rt::tc::TokenBucket;
 use podwire_kernel::shaping;
+use serde::Deserialize;
 use serde_json::Value;
 
 /// The keys of the config.
-pub(super) const CONFIG_KEYS: &[&str] =
-    &["ingressRate", "egressRate", "ingressBurst", "egressBurst", "runtimeConfig.bandwidth"];
+pub(super) const CONFIG_KEYS: &[&str] = &[
+    "ingressRate",
+    "egressRate",
+    "ingressBurst",
+    "egressBurst",
+    "unshapedSubnets",
+    "shapedSubnets",
+    "runtimeConfig.bandwidth",
+];
 
-const KEYS: [&str; 4] = ["ingressRate", "ingressBurst", "egressRate", "egressBurst"];
+const KEYS: [&str; 6] =
+    ["ingressRate", "ingressBurst", "egressRate", "egressBurst", "unshapedSubnets", "shapedSubnets"];
 
 /// A limit: `rate` bits a second, and `burst` bits at once after an idle period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,15 +37,51 @@ impl Limit {
     pub fn bucket(&self) -> TokenBucket {
         shaping::bucket(self.rate, self.burst)
     }
+
+    /// The limit for some destinations.
+    fn for_some(&self, is_limited_by_default: bool, subnets: &[IpNet]) -> Htb {
+        let TokenBucket { rate, burst, .. } = self.bucket();
+        Htb::new(
+            rate,
+            burst,
+            is_limited_by_default,
+            subnets.iter().map(|subnet| (subnet.network(), subnet.prefix_len())),
+        )
+    }
+}
+
+/// Which packets are limited, by their destination. In the direction into the pod that is the pod's address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Destinations {
+    /// All.
+    #[default]
+    All,
+    /// Those in a subnet (`shapedSubnets`).
+    In(Vec<IpNet>),
+    /// Those in no subnet (`unshapedSubnets`).
+    NotIn(Vec<IpNet>),
+}
+
+impl Destinations {
+    /// The limit, if it is not for all destinations.
+    pub fn limit(&self, limit: Limit) -> Option<Htb> {
+        match self {
+            Destinations::All => None,
+            Destinations::In(subnets) => Some(limit.for_some(false, subnets)),
+            Destinations::NotIn(subnets) => Some(limit.for_some(true, subnets)),
+        }
+    }
 }
 
 /// The limits of one pod. The config's terms are from the pod's view: ingress is what it receives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// On what the pod receives.
     pub into_pod: Option<Limit>,
     /// On what the pod sends.
     pub out_of_pod: Option<Limit>,
+    /// What they apply to.
+    pub destinations: Destinations,
 }
 
 impl Limits {
@@ -46,16 +93,54 @@ impl Limits {
         } else {
             capability::bandwidth(config)?.unwrap_or_default()
         };
-        Ok(Limits {
+        let mut limits = Limits {
             into_pod: limit("ingress", wanted.ingress_rate, wanted.ingress_burst)?,
             out_of_pod: limit("egress", wanted.egress_rate, wanted.egress_burst)?,
-        })
+            destinations: Destinations::All,
+        };
+        // Go's plugin looks at the subnets only if there is a limit.
+        if !limits.is_none() {
+            let runtime = || json::get(json::get(config, "runtimeConfig")?, "bandwidth");
+            let source = if is_configured { Some(config) } else { runtime() };
+            limits.destinations = source.map_or(Ok(Destinations::All), destinations)?;
+        }
+        Ok(limits)
     }
 
     /// Whether there is nothing to limit.
     pub fn is_none(&self) -> bool {
-        *self == Limits::default()
+        self.into_pod.is_none() && self.out_of_pod.is_none()
     }
+}
+
+fn destinations(config: &Value) -> Result<Destinations, Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Conf {
+        unshaped_subnets: Option<Vec<String>>,
+        shaped_subnets: Option<Vec<String>>,
+    }
+    let Conf { unshaped_subnets, shaped_subnets } = json::decode(config)?;
+    let (unshaped, shaped) = (unshaped_subnets.unwrap_or_default(), shaped_subnets.unwrap_or_default());
+    let parse = |texts: &[String]| texts.iter().map(|text| subnet(text)).collect::<Result<Vec<_>, _>>();
+    match (unshaped.as_slice(), shaped.as_slice()) {
+        ([], []) => Ok(Destinations::All),
+        (unshaped, []) => parse(unshaped).map(Destinations::NotIn),
+        ([], shaped) => parse(shaped).map(Destinations::In),
+        _ => {
+            let text =
+                "unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded";
+            Err(Error::invalid_config(text))
+        }
+    }
+}
+
+fn subnet(text: &str) -> Result<IpNet, Error> {
+    let bad = |error: Error| {
+        let go = format!("bad subnet {text:?} provided, details invalid CIDR address: {text}");
+        Error::invalid_config(go).with_hint(error.msg)
+    };
+    addr::parse_net(text).map(|subnet| subnet.trunc()).map_err(bad)
 }
 
 fn limit(direction: &str, rate: u64, burst: u64) -> Result<Option<Limit>, Error> {
@@ -91,12 +176,12 @@ mod tests {
     fn the_config_overrides_the_runtime() {
         let runtime = json!({"runtimeConfig": {"bandwidth": {"IngressRate": 800, "IngressBurst": 1600}}});
         let limits = Limits::read(&runtime).unwrap();
-        assert_eq!(limits, Limits { into_pod: Some(Limit { rate: 800, burst: 1600 }), out_of_pod: None });
+        assert_eq!(limits, Limits { into_pod: Some(Limit { rate: 800, burst: 1600 }), ..Limits::default() });
         let mut both = runtime;
         both["egressRate"] = json!(80);
         both["EgressBurst"] = json!(160);
         let limits = Limits::read(&both).unwrap();
-        assert_eq!(limits, Limits { into_pod: None, out_of_pod: Some(Limit { rate: 80, burst: 160 }) });
+        assert_eq!(limits, Limits { out_of_pod: Some(Limit { rate: 80, burst: 160 }), ..Limits::default() });
         assert!(Limits::read(&json!({"ingressRate": null})).unwrap().is_none());
     }
 
@@ -111,6 +196,26 @@ mod tests {
         let text = hint(json!({"ingressRate": 8, "ingressBurst": burst}));
         assert!(text.starts_with("ingressBurst is "), "{text}");
         assert!(error(json!({"ingressRate": -1, "ingressBurst": 1})).starts_with("ingressRate: "));
+    }
+
+    #[test]
+    fn subnets_restrict_the_limits_of_their_source() {
+        let nets = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        let read = |mut more: Value| {
+            for (key, value) in [("egressRate", 800), ("egressBurst", 1600)] {
+                more[key] = json!(value);
+            }
+            Limits::read(&more).unwrap().destinations
+        };
+        assert_eq!(read(json!({"shapedSubnets": null, "unshapedSubnets": []})), Destinations::All);
+        assert_eq!(read(json!({"ShapedSubnets": ["10.1.2.3/8"]})), Destinations::In(nets(&["10.0.0.0/8"])));
+        let both = json!({"unshapedSubnets": ["fd00::/8", "0.0.0.0/0"]});
+        assert_eq!(read(both), Destinations::NotIn(nets(&["fd00::/8", "0.0.0.0/0"])));
+        let runtime = json!({"ingressRate": 800, "ingressBurst": 800, "shapedSubnets": ["10.0.0.0/8"]});
+        let limits = Limits::read(&json!({"runtimeConfig": {"bandwidth": runtime}})).unwrap();
+        assert_eq!(limits.destinations, Destinations::In(nets(&["10.0.0.0/8"])));
+        // Without limits nothing is shaped, and Go's plugin does not look at the subnets.
+        assert!(Limits::read(&json!({"shapedSubnets": ["x"]})).unwrap().is_none());
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl Annotations {
             let (rate, burst) = (amount(direction, "Bandwidth")?, amount(direction, "Burst")?);
             Some(Limit { rate, burst })
         };
-        Limits { into_pod: limit("ingress"), out_of_pod: limit("egress") }
+        Limits { into_pod: limit("ingress"), out_of_pod: limit("egress"), ..Limits::default() }
     }
 
     /// The request to the IPAM plugin, with these settings.
@@ -295,7 +295,7 @@ mod tests {
             ]
         );
         let fast = Limit { rate: 10_000_000, burst: 4_294_967_296 };
-        assert_eq!(requested.bandwidth(), Limits { into_pod: Some(fast), out_of_pod: None });
+        assert_eq!(requested.bandwidth(), Limits { into_pod: Some(fast), ..Limits::default() });
         let error = requested.floating_ips(&[ip("2001:db8::1")]).unwrap_err();
         assert!(error.msg.contains("floatingIPs"), "{error}");
     }

@@ -9,6 +9,11 @@ use crate::{add, check, compare, text, Request};
 fn of_bandwidth() {
     let limit = |key: &str, value: u64, text: &str| add("bandwidth", json!({key: value}), text);
     let limits = json!({"ingressRate": 8000, "ingressBurst": 8000});
+    let with = |limits: &Value, more: Value| {
+        let mut config = limits.clone();
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
     let huge = json!({"egressRate": 8000, "egressBurst": 34_359_738_368_u64});
     with_pod(|pod| {
         compare(
@@ -20,6 +25,12 @@ fn of_bandwidth() {
                 limit("egressBurst", 8000, "if burst is set, rate must also be set"),
                 add("bandwidth", huge, "burst cannot be more than 4GB"),
                 add("bandwidth", limits.clone(), "must be called as chained plugin"),
+                add("bandwidth", with(&limits, json!({"unshapedSubnets": ["10.0.0.0/8"], "shapedSubnets": ["10.0.0.0/8"]})),
+                    "unshapedSubnets and shapedSubnets cannot be both specified, one of them should be discarded"),
+                add("bandwidth", with(&limits, json!({"unshapedSubnets": ["10.0.0.0"]})),
+                    "bad subnet \"10.0.0.0\" provided, details invalid CIDR address: 10.0.0.0"),
+                add("bandwidth", with(&limits, json!({"shapedSubnets": ["x/8"]})),
+                    "bad subnet \"x/8\" provided, details invalid CIDR address: x/8"),
                 check("bandwidth", limits, "must be called as a chained plugin"),
             ],
         );
