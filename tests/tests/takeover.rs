@@ -198,17 +198,19 @@ fn address(result: &Value, n: usize) -> &str {
 #[test]
 fn go_finds_pods_of_ours_as_they_should_be() {
     let node = Node::new();
-    let pool =
-        json!({"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]});
+    let pool = |n: u8| {
+        let (v4, v6) = (format!("10.{n}.0.0/24"), format!("fd00:{n}::/64"));
+        json!({"type": "host-local", "ranges": [[{"subnet": v4}], [{"subnet": v6}]]})
+    };
     let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000});
     let mut limited = limits.clone();
     limited["type"] = json!("bandwidth");
     let bridged = [
-        json!({"type": "bridge", "bridge": BRIDGE, "isDefaultGateway": true, "ipam": pool}),
+        json!({"type": "bridge", "bridge": BRIDGE, "isDefaultGateway": true, "ipam": pool(1)}),
         limited,
         json!({"type": "tuning", "mtu": 1400, "promisc": true, "sysctl": {"net.core.somaxconn": "500"}}),
     ];
-    let cabled = [json!({"type": "ptp", "ipam": pool})];
+    let cabled = [json!({"type": "ptp", "ipam": pool(2)})];
     for (name, plugins) in [("bridged", &bridged[..]), ("cabled", &cabled[..])] {
         let pod = node.pod(name);
         let result = Chain::new(&ours(), name, plugins).add(&node, &pod);
