@@ -173,9 +173,11 @@ impl Machine {
         let said = self.stage().sh(script);
         assert!(!said.is_empty(), "{}: no agent runs", self.name);
         let number = |word: Option<&str>| -> f64 { word.and_then(|word| word.parse().ok()).unwrap_or(0.0) };
-        said.lines().fold((0.0, 0.0), |(time, sleeps), line| match line.strip_prefix("voluntary_ctxt_switches:") {
-            Some(count) => (time, sleeps + number(Some(count.trim()))),
-            None => (time + number(line.split(' ').next()), sleeps),
+        said.lines().fold((0.0, 0.0), |(time, sleeps), line| {
+            match line.strip_prefix("voluntary_ctxt_switches:") {
+                Some(count) => (time, sleeps + number(Some(count.trim()))),
+                None => (time + number(line.split(' ').next()), sleeps),
+            }
         })
     }
 
