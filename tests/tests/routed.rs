@@ -122,6 +122,64 @@ fn without_an_agent_pods_get_addresses_from_the_datastore() {
     attach_and_detach(&node());
 }
 
+/// STATUS of calico-ipam and of calico, which calls it: the code and the reason, or `None` if the node is ready.
+fn status(node: &Node, config: &Value) -> Option<(u64, String)> {
+    let run = |kind: &str| {
+        let mut config = config.clone();
+        config["type"] = kind.into();
+        let no_pod = Pod { name: String::new(), netns: String::new() };
+        Invocation::new(node, &ours(), "STATUS", &no_pod, &config).run()
+    };
+    let (ipam, calico) = (run("calico-ipam"), run("calico"));
+    assert_eq!(ipam.status, calico.status, "{ipam:?} {calico:?}");
+    (ipam.status != 0).then(|| {
+        assert_eq!(ipam.error(), calico.error());
+        ipam.error()
+    })
+}
+
+/// With the allocator and without it: a runtime tries ADD again after code 11, and the node is not ready by code 50.
+#[test]
+fn without_free_addresses_add_fails_with_11_and_status_with_50() {
+    for is_served in [true, false] {
+        let node = Node::new();
+        node.sh("ip address add 192.0.2.1/32 dev lo");
+        let pool = |words: &str| node.sh(&format!("{} ipam pool {words} --store {STORE}", podwire()));
+        pool("elsewhere 10.250.0.0/24 --nodes 'has(nothing)'");
+        let plugin = json!({
+            "type": "calico", "mtu": 1400, "datastore_type": "sqlite", "nodename": "node1",
+            "ipam": { "type": "calico-ipam" },
+        });
+        let chain = Chain { version: "1.1.0".into(), ..Chain::new(&ours(), "k8s-pod-network", &[plugin]) };
+        let config = chain.config(0);
+        let _allocator = is_served.then(|| {
+            let mut command = node.command(&podwire());
+            command.args(["ipam", "serve", "--store", STORE, "--node", "node1"]);
+            Process::start(command)
+        });
+        let is_refused = |node: &Node, words: &str| {
+            let refused = status(node, &config);
+            refused.is_some_and(|(code, text)| code == 50 && text.starts_with(words))
+        };
+        let late = node.pod("late");
+        for (words, pods) in [("no configured Calico pools", 0), ("No Free Blocks", 4)] {
+            if pods > 0 {
+                pool("small 10.244.0.0/30 --block-size 30");
+                eventually(&node, "the node is ready", |node| status(node, &config).is_none());
+            }
+            let attached: Vec<Pod> = (0..pods).map(|number| node.pod(&format!("pod{number}"))).collect();
+            attached.iter().for_each(|pod| drop(chain.add(&node, pod)));
+            eventually(&node, "STATUS fails", |node| is_refused(node, words));
+            let (code, text) = chain.try_add(&node, &late).unwrap_err().error();
+            assert!(code == 11 && text.starts_with(words), "served: {is_served}: {code}: {text}");
+            if let Some(pod) = attached.first() {
+                chain.del(&node, pod, None);
+                eventually(&node, "the node is ready again", |node| status(node, &config).is_none());
+            }
+        }
+    }
+}
+
 #[test]
 fn a_del_without_agent_and_store_succeeds_and_is_completed_later() {
     let node = node();

@@ -16,6 +16,7 @@ mod collect;
 mod counting;
 mod release;
 mod search;
+mod shortage;
 mod sweep;
 mod transfer;
 

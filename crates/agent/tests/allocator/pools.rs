@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_agent::calico::allocator::watch_pools;
-use podwire_agent_ipc::addresses::AddressRequest;
+use podwire_agent::calico::allocator::{direct, watch_pools};
+use podwire_agent_ipc::addresses::{AddressRequest, Request, Response};
 use podwire_agent_ipc::pods::{PodMetadata, StringMap};
 use podwire_block_ipam::store::Store;
 use podwire_block_ipam::{Allocator, Pool, Rules};
@@ -311,6 +311,46 @@ fn a_pod_without_a_free_address_is_to_try_again() {
     eventually("the node is ready again", || agent.check_ready().is_ok());
     agent.assign(&owner("late"), &v4(), TIMEOUT).unwrap();
     cluster.assert_sound();
+}
+
+/// The answer to STATUS without an agent.
+fn direct_status(cluster: &Cluster, node: &str) -> Response {
+    direct::respond(&cluster.store, None, node, &cluster.state(node), &Request::Ping)
+}
+
+#[test]
+fn without_an_agent_status_fails_without_a_pool_and_when_all_addresses_are_used() {
+    let refused = |cluster: &Cluster, node: &str, words: &str| match direct_status(cluster, node) {
+        Response::Failed { code, msg, .. } => assert!(code == 11 && msg.starts_with(words), "{code}: {msg}"),
+        other => panic!("{other:?}"),
+    };
+    let cluster = Cluster::new("direct-none", pool().for_nodes("has(nothing)"));
+    refused(&cluster, "node1", "no configured Calico pools for node node1");
+
+    let small = Pool::new("pods", "10.244.0.0/30".parse().unwrap()).with_block_size(31);
+    let cluster = Cluster::new("direct-full", small);
+    let assign = |node: &str, container: &str| {
+        let (owner, addresses) = (owner(container), v4());
+        let request = Request::Assign { owner, addresses, timeout_ms: 1000 };
+        direct::respond(&cluster.store, None, node, &cluster.state(node), &request)
+    };
+    for (node, container) in [("node1", "a"), ("node1", "b"), ("node2", "c"), ("node1", "d")] {
+        assert_eq!(direct_status(&cluster, "node1"), Response::Done, "before {container}");
+        let assigned = assign(node, container);
+        assert!(matches!(assigned, Response::Assigned { .. }), "{assigned:?}");
+    }
+    for node in ["node1", "node2", "node3"] {
+        refused(&cluster, node, "No Free Blocks");
+        let late = assign(node, "late");
+        assert!(matches!(late, Response::Failed { code: 11, .. }), "{late:?}");
+    }
+    let strict = |config: &mut podwire_block_ipam::Config| config.strict_affinity = true;
+    let allocator = Allocator::new(&cluster.store, now);
+    allocator.release_handle(&Rules::load(&cluster.store).unwrap(), "net.c").unwrap();
+    assert_eq!(direct_status(&cluster, "node1"), Response::Done, "it can borrow");
+    allocator.configure(strict).unwrap();
+    assert!(matches!(direct_status(&cluster, "node1"), Response::Failed { code: 11, .. }));
+    assert_eq!(direct_status(&cluster, "node2"), Response::Done, "it is its own block");
 }
 
 /// A node without free blocks is ready while other nodes' blocks have addresses that its pods can borrow.

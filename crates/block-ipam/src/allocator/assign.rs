@@ -226,6 +226,6 @@ pub(super) fn net(ip: IpAddr, block: IpNet) -> IpNet {
     IpNet::new(ip, block.prefix_len()).unwrap_or_else(|_| ip.into())
 }
 
-fn full(pools: &[&Pool]) -> Error {
+pub(super) fn full(pools: &[&Pool]) -> Error {
     Error::Full { pools: pools.iter().map(|pool| pool.name()).collect::<Vec<_>>().join(", ") }
 }

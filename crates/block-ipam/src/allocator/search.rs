@@ -49,6 +49,22 @@ impl Allocator<'_> {
         Err(Error::Busy { what: "finding a free block".into() })
     }
 
+    /// Whether there is a block to claim.
+    pub(super) fn has_free_block(
+        &self,
+        rules: &Rules,
+        request: &Request,
+        pools: &[&Pool],
+    ) -> Result<bool, Error> {
+        if self.first_absent(rules, request, pools)?.is_some() {
+            return Ok(true);
+        }
+        Ok(match self.search(rules, request, pools)? {
+            Found::Free(_) => true,
+            Found::Empty(blocks) => !blocks.is_empty(),
+        })
+    }
+
     /// Reclaims one of these blocks.
     fn reclaim_one(&self, request: &Request, blocks: &[Block]) -> Result<Option<IpNet>, Error> {
         for block in blocks {

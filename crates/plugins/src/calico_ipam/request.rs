@@ -171,9 +171,10 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
 
-    use podwire_cni_plugin::{Command, Registry};
+    use podwire_cni_plugin::{Command, Plugin, Registry, Source};
 
     use super::*;
+    use crate::calico_ipam::CalicoIpam;
 
     /// An agent of an earlier version: it closes the connection after each response.
     fn close_after_each_response(path: &Path, calls: usize) -> std::thread::JoinHandle<Vec<String>> {
@@ -207,5 +208,32 @@ mod tests {
         let questions = agent.join().unwrap();
         assert!(questions[0].contains("ping") && questions[1].contains("podCidrs"), "{questions:?}");
         std::fs::remove_file(&socket).unwrap();
+    }
+
+    /// As host-local: ADD is to be tried again, and STATUS says that pods cannot be attached.
+    #[test]
+    fn without_addresses_add_fails_with_11_and_status_with_50() {
+        for (number, reason) in
+            ["no configured Calico pools for node n1", "No Free Blocks"].iter().enumerate()
+        {
+            let name = format!("podwire-shortage-{number}-{}", std::process::id());
+            let socket = std::env::temp_dir().join(name);
+            let (msg, hint) = (reason.to_string(), "add a pool".to_owned());
+            podwire_agent_ipc::server::serve(&socket, move |_: std::io::Result<addresses::Request>| {
+                Response::Failed { code: code::TRY_AGAIN, msg: msg.clone(), hint: hint.clone() }
+            })
+            .unwrap();
+            let config = serde_json::json!({
+                "cniVersion": "1.1.0", "name": "net", "ipam": { "type": "calico-ipam", "agent_socket": socket }
+            });
+            let source = Source { container: "c1".into(), ifname: "eth0".into(), ..Source::default() };
+            let request = |command| Request::new(command, &source, config.clone(), Registry::none()).unwrap();
+            let added = CalicoIpam.add(&request(Command::Add)).unwrap_err().to_cni();
+            let status = CalicoIpam.status(&request(Command::Status)).unwrap_err().to_cni();
+            assert_eq!((added.code, added.msg.as_str()), (11, *reason));
+            assert_eq!((status.code, status.msg.as_str()), (50, *reason));
+            assert_eq!(status.details, "add a pool");
+            std::fs::remove_file(&socket).unwrap();
+        }
     }
 }

@@ -18,6 +18,7 @@ use super::endpoints;
 use super::error::Error;
 use super::handles::{self, attributes};
 use super::pods;
+use super::problems::shortage_of;
 use super::requests::pools_by_family;
 
 /// Answers a request. Changes in `state_dir` that earlier calls could not write to the store are written on the way.
@@ -96,7 +97,7 @@ impl<'a> Direct<'a> {
                 self.write_pending(state_dir);
                 self.collect(network, valid)?;
             }
-            Request::Ping => drop(self.pools_for(IpFamily::V4).or_else(|_| self.pools_for(IpFamily::V6))?),
+            Request::Ping => self.check_ready()?,
         }
         Ok(Response::Done)
     }
@@ -199,10 +200,16 @@ impl<'a> Direct<'a> {
         Ok(())
     }
 
-    fn pools_for(&self, family: IpFamily) -> Result<Vec<(IpNet, u64)>, Error> {
+    /// Fails if no pod can get an address.
+    fn check_ready(&self) -> Result<(), Error> {
         let node_labels = Rules::node_labels(self.store, self.node)?;
-        let owner = AffinityOwner::host(self.node);
-        let request = IpamRequest { family, node_labels, ..IpamRequest::new(owner, "") };
-        Ok(self.rules.networks_for(&request)?)
+        let shortage = |family| {
+            let owner = AffinityOwner::host(self.node);
+            let node_labels = node_labels.clone();
+            let request = IpamRequest { family, node_labels, ..IpamRequest::new(owner, "") };
+            self.allocator.find_shortage(&self.rules, &request)
+        };
+        let families = IpFamily::ALL.map(shortage).into_iter().collect::<Result<_, _>>()?;
+        shortage_of(families).map_or(Ok(()), |shortage| Err(shortage.into()))
     }
 }

@@ -16,6 +16,16 @@ pub(super) struct Problems {
     pub(super) conflicting: BTreeSet<String>,
 }
 
+/// Why a pod without a request gets no address, from the shortage of each family. A cluster may have pools of one family
+/// only.
+pub(super) fn shortage_of(mut families: Vec<Option<IpamError>>) -> Option<IpamError> {
+    let has_pool = |shortage: &Option<IpamError>| !matches!(shortage, Some(IpamError::NoPool { .. }));
+    if families.iter().any(has_pool) {
+        families.retain(has_pool);
+    }
+    families.into_iter().flatten().next()
+}
+
 impl Problems {
     /// Adds a record that cannot be read. Returns whether it is new.
     pub(super) fn add_unreadable(&mut self, why: String) -> bool {

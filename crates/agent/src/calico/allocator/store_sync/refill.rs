@@ -8,6 +8,7 @@ use podwire_block_ipam::{Assigned, Error as IpamError, IpFamily, Release, Reques
 use tracing::{info, warn};
 
 use super::{Exhausted, Session, StoreSync, AUDIT_INTERVAL};
+use crate::calico::allocator::problems::shortage_of;
 use crate::calico::allocator::requests::{PoolChoice, Waiter, WaitingRequest, Wanted};
 
 impl StoreSync {
@@ -127,13 +128,8 @@ impl StoreSync {
         for choice in self.requested.values().cloned().collect::<Vec<_>>() {
             self.refill_from(session, &choice)?;
         }
-        // A cluster may have pools of one family only.
-        let is_used = |shortage: &Option<IpamError>| !matches!(shortage, Some(IpamError::NoPool { .. }));
-        if shortages.iter().any(is_used) {
-            shortages.retain(is_used);
-        }
         let mut inner = self.state.lock();
-        inner.problems.shortage = shortages.into_iter().flatten().next();
+        inner.problems.shortage = shortage_of(shortages);
         inner.was_filled = true;
         Ok(())
     }
