@@ -1,10 +1,13 @@
 //! The agent and the pods that plugins attach: connections of an address end with its pod, pods from before policies are
-//! guarded, and a changed MAC address is known. Needs root and the same tools as `packets`.
+//! guarded, a changed MAC address is known, and the log says why a pod has no policies. Needs root and the same tools as
+//! `packets`.
 
 mod testbed;
 
+use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::policy::{HostInterface, Interface, Request};
@@ -338,5 +341,52 @@ fn an_agent_that_starts_knows_the_mac_address_that_tuning_gave() {
         assert_eq!(Flow::open(&a, &b).is_answered(WAIT), [true; 2]);
         a.sh("ip link set eth0 address 02:00:5e:10:20:31");
         assert_eq!(Flow::open(&a, &b).is_answered(Duration::from_secs(1)), [false; 2], "not its own");
+    });
+}
+
+/// The log of all agents of this process.
+static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+struct LogWriter;
+
+impl Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOG.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Deleted with grace 0, a pod still runs until the kubelet has stopped it.
+#[test]
+fn the_log_says_that_a_pod_that_still_runs_is_gone_from_the_api() {
+    tracing_subscriber::fmt().with_ansi(false).with_writer(|| LogWriter).init();
+    let logged = |words: &str| String::from_utf8_lossy(&LOG.lock().unwrap()).contains(words);
+    on_node(move |_| {
+        own_run_directory();
+        let (a, deleted) = (Endpoint::bridged(10), Endpoint::bridged(11));
+        deleted.serve(&[PORT]);
+        let mut objects = objects();
+        objects.push(json!({ "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "namespace": "x", "name": "deleted" } }));
+        let options = PolicyAgentOptions { lists_pods: true, ..PolicyAgentOptions::default() };
+        let agent = Agent::start_with(&objects, options);
+        agent.attach(interface("a", "veth10", &a));
+        agent.attach(interface("deleted", "veth11", &deleted));
+        assert_eq!(Flow::open(&a, &deleted).is_answered(WAIT), [true; 2]);
+        agent.agent.update(Update::Deleted(Kind::Pod, "x/deleted".into())).unwrap();
+        let begin = Instant::now();
+        while !logged("from=x/a to=x/deleted") {
+            let log = || String::from_utf8_lossy(&LOG.lock().unwrap()).into_owned();
+            assert!(begin.elapsed() < WAIT, "no packet was dropped and logged: {}", log());
+            // From another port: the first connection stays open.
+            let send = || UdpSocket::bind("0.0.0.0:0")?.send_to(b"?", (deleted.ip4.as_str(), PORT));
+            a.run_inside(send).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(logged("direction=ingress reason=x/deleted is gone from the API and still runs"));
+        assert!(!logged("the policies of x/deleted are not known yet"));
     });
 }
