@@ -51,7 +51,7 @@ use podwire_block_ipam::Ownership;
 use endpoints::Endpoints;
 pub use error::Error;
 use lease_dir::LeaseDir;
-pub use pool_watcher::watch_pools;
+pub use pool_watcher::PoolWatcher;
 use requests::{Waiter, Wanted};
 pub use server::serve;
 use state::{State, TakeResult};

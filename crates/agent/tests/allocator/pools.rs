@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use podwire_agent::calico::allocator::{direct, watch_pools};
+use podwire_agent::calico::allocator::{direct, PoolWatcher};
 use podwire_agent_ipc::addresses::{AddressRequest, Request, Response};
 use podwire_agent_ipc::pods::{PodMetadata, StringMap};
 use podwire_block_ipam::store::Store;
@@ -238,7 +238,8 @@ fn an_allocator_that_follows_the_pools_uses_a_new_one_at_once() {
     // The store fails at first.
     cluster.store.set(Mode::Down);
     let (store, asked) = (cluster.store.clone(), cluster.store.asked());
-    watch_pools(agent.clone(), Box::new(move || Ok(Box::new(store.clone())))).unwrap();
+    let opener = Box::new(move || Ok(Box::new(store.clone()) as Box<dyn Store>));
+    let _watcher = PoolWatcher::start(agent.clone(), opener).unwrap();
     eventually("the store was asked twice", || cluster.store.asked() >= asked + 2);
     cluster.store.set(Mode::Working);
     // The allocator reads the pools again soon after its start.

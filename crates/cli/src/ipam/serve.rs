@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use podwire_agent::calico::allocator::{self, BlockAllocator, Settings};
+use podwire_agent::calico::allocator::{self, BlockAllocator, PoolWatcher, Settings};
 use podwire_agent_ipc::addresses::{self, Request};
 use podwire_agent_ipc::pods::Cluster;
 use podwire_block_ipam::Ownership;
@@ -66,7 +66,8 @@ impl Serve {
         if let Some(pods) = pods {
             block_allocator = block_allocator.with_cluster(pods);
         }
-        allocator::watch_pools(block_allocator.clone(), Box::new(flags.opener())).map_err(failed)?;
+        let opener = Box::new(flags.opener());
+        let _watcher = PoolWatcher::start(block_allocator.clone(), opener).map_err(failed)?;
         allocator::serve(&flags.socket, block_allocator).map_err(failed)?;
         while !sys::readable(&[signals.as_fd()], WAIT).is_ok_and(|ready| ready.iter().any(|is| *is)) {}
         let _ = std::fs::remove_file(&flags.socket);

@@ -2,6 +2,7 @@
 //! the store watcher follows all records.)
 
 use std::convert::Infallible;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use podwire_block_ipam::key;
@@ -15,14 +16,24 @@ use super::{BlockAllocator, Opener};
 /// The timeout of one wait for changes. A timeout has no effect.
 const WAIT: Duration = Duration::from_secs(600);
 
-/// Starts a thread that makes the allocator read the pools at once when they change. It runs until the program ends.
-pub fn watch_pools(allocator: BlockAllocator, opener: Opener) -> Result<(), Error> {
-    let mut watcher = PoolWatcher { allocator, opener, backoff: Backoff::new(), problem: None };
-    let thread = std::thread::Builder::new().name("pool-watch".into());
-    thread.spawn(move || watcher.run()).map(drop).map_err(Error::file("start", "thread pool-watch"))
+/// A handle of the thread. After it is dropped, the thread ends at the next failure of the store.
+pub struct PoolWatcher {
+    _stop: Sender<Infallible>,
 }
 
-struct PoolWatcher {
+impl PoolWatcher {
+    /// Starts a thread that makes the allocator read the pools at once when they change.
+    pub fn start(allocator: BlockAllocator, opener: Opener) -> Result<PoolWatcher, Error> {
+        let (stop, stopped) = mpsc::channel();
+        let mut watcher = Watcher { allocator, opener, backoff: Backoff::new(), problem: None };
+        let thread = std::thread::Builder::new().name("pool-watch".into());
+        let started = thread.spawn(move || watcher.run(&stopped));
+        started.map_err(Error::file("start", "thread pool-watch"))?;
+        Ok(PoolWatcher { _stop: stop })
+    }
+}
+
+struct Watcher {
     allocator: BlockAllocator,
     opener: Opener,
     backoff: Backoff,
@@ -30,15 +41,17 @@ struct PoolWatcher {
     problem: Option<StoreError>,
 }
 
-impl PoolWatcher {
-    fn run(&mut self) {
+impl Watcher {
+    fn run(&mut self, stopped: &Receiver<Infallible>) {
         loop {
             let Err(error) = self.follow();
             if self.problem.as_ref() != Some(&error) {
                 warn!(%error, hint = error.hint(), "pools cannot be followed; retrying");
                 self.problem = Some(error);
             }
-            std::thread::sleep(self.backoff.next_pause());
+            if stopped.recv_timeout(self.backoff.next_pause()) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
         }
     }
 
