@@ -100,6 +100,7 @@ fn rules_print_like_those_of_nft() {
             .create_set(&TABLE, &Set::map("ports", &[Type::Protocol, Type::Port], &[Type::Ipv4, Type::Port]));
         let at_host = [Type::Ipv6, Type::Protocol, Type::Port];
         change.create_set(&TABLE, &Set::map("ports6", &at_host, &[Type::Ipv6, Type::Port]));
+        change.create_set(&TABLE, &Set::of("known", &[Type::IfIndex, Type::Ipv4]));
         change.create_chain(&TABLE, "other");
         change.create_base_chain(&TABLE, "out", &Base::new(ChainKind::Nat, Hook::Postrouting, 100));
         change.create_base_chain(&TABLE, "in", &Base::new(ChainKind::Nat, Hook::Prerouting, -100));
@@ -122,6 +123,10 @@ fn rules_print_like_those_of_nft() {
         change.add_rule(&TABLE, "through", &known.accept());
         let pair = [Field::InterfaceIn, Field::InterfaceOut];
         change.add_rule(&TABLE, "through", &Rule::new().not_in_set(&pair, "devices").drop());
+        let known = v4().in_set(&[Field::IndexIn, Field::Ip4Source], "known");
+        change.add_rule(&TABLE, "through", &known.accept());
+        let at_loopback = Element::key(Value::ifindex(1).and_ip(ip("127.0.0.1")));
+        change.create_element(&TABLE, "known", &at_loopback);
         change.add_rule(
             &TABLE,
             "through",
@@ -141,6 +146,8 @@ fn rules_print_like_those_of_nft() {
             "fib daddr type local dnat ip6 to ip6 daddr . meta l4proto . th dport map @ports6",
             "ct state established,related accept",
             "iifname . oifname != @devices drop",
+            "iif . ip saddr @known accept",
+            "elements = { \"lo\" . 127.0.0.1 }",
             "iifname != \"lo\" meta mark set meta mark | 0x01000000",
             "meta mark & 0x01000000 == 0x01000000 counter packets 0 bytes 0 accept",
             "ip saddr 10.1.2.3 drop",

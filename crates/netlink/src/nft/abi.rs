@@ -126,6 +126,8 @@ pub const NFTA_META_KEY: u16 = 2;
 pub const NFTA_META_SREG: u16 = 3;
 pub const NFT_META_PROTOCOL: u32 = 1;
 pub const NFT_META_MARK: u32 = 3;
+pub const NFT_META_IIF: u32 = 4;
+pub const NFT_META_OIF: u32 = 5;
 pub const NFT_META_IIFNAME: u32 = 6;
 pub const NFT_META_OIFNAME: u32 = 7;
 pub const NFT_META_NFPROTO: u32 = 15;
@@ -180,6 +182,7 @@ pub const TYPE_ETHERADDR: u32 = 9;
 pub const TYPE_INET_PROTOCOL: u32 = 12;
 pub const TYPE_INET_SERVICE: u32 = 13;
 pub const TYPE_MARK: u32 = 19;
+pub const TYPE_IFINDEX: u32 = 20;
 pub const TYPE_IFNAME: u32 = 41;
 /// Width of one type's number inside that of a concatenation.
 pub const TYPE_BITS: u32 = 6;

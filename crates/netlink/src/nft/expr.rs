@@ -25,6 +25,10 @@ pub enum Header {
 pub enum Meta {
     /// Its mark.
     Mark,
+    /// The index of the incoming device.
+    IndexIn,
+    /// The index of the outgoing device.
+    IndexOut,
     /// The name of the incoming device.
     InterfaceIn,
     /// The name of the outgoing device.
@@ -286,6 +290,8 @@ impl Meta {
     fn number(self) -> u32 {
         match self {
             Meta::Mark => NFT_META_MARK,
+            Meta::IndexIn => NFT_META_IIF,
+            Meta::IndexOut => NFT_META_OIF,
             Meta::InterfaceIn => NFT_META_IIFNAME,
             Meta::InterfaceOut => NFT_META_OIFNAME,
             Meta::Family => NFT_META_NFPROTO,

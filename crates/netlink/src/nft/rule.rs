@@ -22,6 +22,11 @@ const ETHERNET: u32 = 14;
 #[allow(missing_docs)]
 pub enum Field {
     Mark,
+    /// The index of the incoming device: cheaper than its name.
+    IndexIn,
+    /// The index of the outgoing device.
+    IndexOut,
+    /// The name of the incoming device.
     InterfaceIn,
     InterfaceOut,
     Family,
@@ -105,6 +110,8 @@ impl Field {
         let payload = |header, offset| Expr::Payload { header, offset, length: self.length(), to };
         match self {
             Field::Mark => Expr::Meta(Meta::Mark, to),
+            Field::IndexIn => Expr::Meta(Meta::IndexIn, to),
+            Field::IndexOut => Expr::Meta(Meta::IndexOut, to),
             Field::InterfaceIn => Expr::Meta(Meta::InterfaceIn, to),
             Field::InterfaceOut => Expr::Meta(Meta::InterfaceOut, to),
             Field::Family => Expr::Meta(Meta::Family, to),

@@ -25,6 +25,8 @@ pub enum Type {
     Port,
     /// `mark`
     Mark,
+    /// `iface_index`
+    IfIndex,
     /// `ifname`
     IfName,
 }
@@ -38,6 +40,7 @@ impl Type {
             Type::Protocol => TYPE_INET_PROTOCOL,
             Type::Port => TYPE_INET_SERVICE,
             Type::Mark => TYPE_MARK,
+            Type::IfIndex => TYPE_IFINDEX,
             Type::IfName => TYPE_IFNAME,
         }
     }
@@ -46,7 +49,7 @@ impl Type {
         match self {
             Type::Protocol => 1,
             Type::Port => 2,
-            Type::Ipv4 | Type::Mark => 4,
+            Type::Ipv4 | Type::Mark | Type::IfIndex => 4,
             Type::Mac => 6,
             Type::Ipv6 | Type::IfName => 16,
         }
@@ -127,7 +130,7 @@ impl<'a> Set<'a> {
         let concatenated = self.intervals && self.key.len() > 1;
         let intervals = intervals | if concatenated { NFT_SET_CONCAT } else { 0 };
         let flags = map | intervals | self.lifetime.map_or(0, |_| NFT_SET_TIMEOUT);
-        let host_order = matches!(self.key, [Type::IfName | Type::Mark]);
+        let host_order = matches!(self.key, [Type::IfName | Type::IfIndex | Type::Mark]);
         let message = message
             .string(NFTA_SET_NAME, self.name)
             .be32(NFTA_SET_FLAGS, flags)

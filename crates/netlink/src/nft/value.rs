@@ -34,6 +34,11 @@ impl Value {
         Value::default().and_ifname(name)
     }
 
+    /// A device's index.
+    pub fn ifindex(index: u32) -> Value {
+        Value::default().and(&index.to_ne_bytes(), format_args!("device {index}"))
+    }
+
     /// An Ethernet address.
     pub fn mac(mac: [u8; 6]) -> Value {
         Value::default().and_mac(mac)
