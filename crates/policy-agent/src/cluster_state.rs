@@ -153,7 +153,18 @@ impl ClusterState {
                 claims.grant(known, interface, |network| self.has_address_of_another(network, &pod))
             });
             let (bridged, is_trunk, uses_dhcp) = (port.is_bridge_port, port.is_trunk, port.uses_dhcp);
-            Some(PodPort { device, pod, bridged, addresses, prefixes, mac, first_mac, is_trunk, uses_dhcp })
+            Some(PodPort {
+                device,
+                index: None,
+                pod,
+                bridged,
+                addresses,
+                prefixes,
+                mac,
+                first_mac,
+                is_trunk,
+                uses_dhcp,
+            })
         };
         let ports = self.interfaces.values().filter_map(port).collect();
         (ports, claims.warnings)

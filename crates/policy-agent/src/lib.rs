@@ -26,6 +26,7 @@ mod agent;
 mod cluster_state;
 mod connection_cleanup;
 pub mod dataplane;
+mod device_indexes;
 mod drop_log;
 mod earlier_pods;
 mod error;

@@ -16,6 +16,7 @@ use tracing::{debug, error, info, warn};
 use crate::cluster_state::{ClusterState, LocalNode};
 use crate::connection_cleanup::ConnectionCleanup;
 use crate::dataplane::{Change, Nftables, NodeInput, PodPort, POLICY_TABLE};
+use crate::device_indexes::DeviceIndexes;
 use crate::drop_log::DropLog;
 use crate::earlier_pods::EarlierPods;
 use crate::message::{Message, Waiting};
@@ -41,6 +42,7 @@ pub(crate) struct PolicyReconciler {
     /// Notifications about all changes of nftables rules.
     rule_events: Socket,
     tables: Nftables,
+    indexes: DeviceIndexes,
     cluster: ClusterState,
     /// The compiler of the last program; `None` if everything must be compiled again.
     compiler: Option<Compiler>,
@@ -93,6 +95,7 @@ impl PolicyReconciler {
             status,
             rule_events,
             tables: Nftables::open()?,
+            indexes: DeviceIndexes::open()?,
             cluster,
             compiler: None,
             node: LocalNode { name: options.node_name, addresses: Vec::new() },
@@ -257,6 +260,7 @@ impl Reconciler for PolicyReconciler {
                 (self.pod_networks, self.node.addresses) = (pods, node);
             }
             Message::Attach(waiting) => {
+                waiting.interface.host_interface.iter().for_each(|port| self.indexes.forget(&port.name));
                 self.released.release(self.cluster.attach(waiting.interface.clone()));
                 self.waiting.retain(|other| other.interface.owner != waiting.interface.owner);
                 self.waiting.push(waiting);
@@ -281,7 +285,8 @@ impl Reconciler for PolicyReconciler {
         }
         self.adopt_earlier_pods();
         let mut compiler = self.cluster.compiler(self.compiler.take(), &self.node, !self.lists_pods);
-        let (ports, claim_warnings) = self.cluster.ports();
+        let (mut ports, claim_warnings) = self.cluster.ports();
+        self.indexes.complete(&mut ports);
         let warnings = compiler.warnings().cloned().chain(claim_warnings).collect();
         let change = self.apply(compiler.program(), ports);
         self.compiler = Some(compiler);

@@ -115,6 +115,7 @@ fn the_last_pod_with_granted_prefixes_and_its_policy_are_removed_in_one_change()
         let a = Endpoint::routed(10);
         let port = PodPort {
             device: "veth10".into(),
+            index: None,
             pod: "x/a".into(),
             bridged: false,
             addresses: vec![a.ip4.parse().unwrap(), a.ip6.parse().unwrap()],

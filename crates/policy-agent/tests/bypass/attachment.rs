@@ -44,10 +44,16 @@ pub fn mac_on_node(device: &str) -> [u8; 6] {
     mac(&run(&format!("ip -o link show dev {device}")))
 }
 
+/// The index of a device of the node.
+pub fn index_on_node(device: &str) -> Option<u32> {
+    run(&format!("ip -o link show dev {device}")).split(':').next().and_then(|index| index.parse().ok())
+}
+
 /// A pod's port and MAC address.
 pub fn port(endpoint: &Endpoint, device: &str, name: &str, bridged: bool) -> PodPort {
     PodPort {
         device: device.into(),
+        index: index_on_node(device),
         pod: format!("x/{name}"),
         bridged,
         addresses: vec![endpoint.ip4.parse().unwrap(), endpoint.ip6.parse().unwrap()],

@@ -33,15 +33,19 @@ fn nothing_bypasses_the_policies_of_calico_pods() {
 }
 
 fn check(nft: &mut Nftables, attachment: Attachment) {
-    let pods = Pods::of(attachment);
+    let mut pods = Pods::of(attachment);
     let outside = Endpoint::external();
     publish(&pods.pods[B], "iif != uplink ip daddr 192.0.2.1", "iif != uplink ip6 daddr fd00:9::1");
-    apply(nft, &pods.objects, &pods.ports);
     let mut failed = Vec::new();
-    for n in [0, 1] {
-        let table = Table { pods: &pods, outside: &outside, v6: n == 1 };
-        failed.extend(table.ingress());
-        failed.extend(table.egress());
+    // Without its index a device is found by its name.
+    for has_index in [true, false] {
+        pods.ports.iter_mut().for_each(|port| port.index = port.index.filter(|_| has_index));
+        apply(nft, &pods.objects, &pods.ports);
+        for v6 in [false, true] {
+            let table = Table { pods: &pods, outside: &outside, v6 };
+            failed.extend(table.ingress());
+            failed.extend(table.egress());
+        }
     }
     assert!(failed.is_empty(), "{failed:#?}");
 }

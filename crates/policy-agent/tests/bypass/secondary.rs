@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use podwire_policy_agent::dataplane::{Nftables, PodPort};
 use serde_json::json;
 
-use crate::attachment::{apply, mac_on_node, Attachment, Pods};
+use crate::attachment::{apply, index_on_node, mac_on_node, Attachment, Pods};
 use crate::frames::{arriving, wrong, Sender};
 use crate::packets::{ip, udp};
 use crate::testbed::{network_policy, on_node, run, Endpoint};
@@ -22,6 +22,7 @@ fn second_interface(pod: &Endpoint, port: &PodPort) -> PodPort {
         link.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap().parse().unwrap();
     PodPort {
         device: "second".into(),
+        index: index_on_node("second"),
         bridged: false,
         addresses: vec![ip("10.9.0.9"), ip("fd00:9:9::9")],
         mac: Some(mac.0),

@@ -25,7 +25,10 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
         ("received_forward", Hook::Forward, INGRESS_PRIORITY, INGRESS),
     ] {
         let base = Base::new(ChainKind::Filter, hook, priority);
-        table.add_base_chain(name, base, vec![Rule::new().jump(chain)]);
+        // Replies, and errors about accepted packets: policies check the first packet of a connection. Conntrack
+        // reassembles fragments first, so every packet that is checked has its ports.
+        let established = Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept();
+        table.add_base_chain(name, base, vec![established, Rule::new().jump(chain)]);
     }
     for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
         let late = if input.block_closed_connections {
@@ -48,14 +51,10 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
     }
 }
 
-/// What is accepted before any policy. `late`: the rules for packets that belong to no tracked connection and open
-/// none.
+/// What is accepted before any policy, if it is not of an established connection. `late`: the rules for packets that
+/// belong to no tracked connection and open none.
 fn preamble(late: Vec<Rule>) -> Vec<Rule> {
-    let mut rules = Vec::new();
-    // Replies, and errors about accepted packets: policies check the first packet of a connection. Conntrack
-    // reassembles fragments first, so every packet that is checked has its ports.
-    rules.push(Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept());
-    rules.extend(late);
+    let mut rules = late;
     // IPv6 has no ARP.
     rules.extend(link_messages(&|| Rule::new().family(Family::Ip6), Rule::accept));
     for family in IpFamily::ALL {

@@ -10,9 +10,10 @@ use super::family::NftFamily;
 use super::model::{DesiredTable, SetKind};
 use super::names::BRIDGE_TABLE;
 use super::source_check::{
-    add_sets, from_link_local, from_own_link_local, from_ports, icmpv6, link_messages, not_allowed, not_own,
-    udp, udp_to, without_own_address, CHAIN, LINK_LOCAL, LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT,
-    NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT, ROUTER_ADVERTISEMENT, SOURCES,
+    add_sets, from_link_local, from_others, from_own_link_local, from_ports, icmpv6, link_messages,
+    not_allowed, not_own, own_addresses, udp, udp_to, without_own_address, CHAIN, ICMPV6, KNOWN, LINK_LOCAL,
+    LINK_LOCAL_BITS, NEIGHBOUR_ADVERTISEMENT, NEIGHBOUR_SOLICITATION, PREROUTING, REDIRECT,
+    ROUTER_ADVERTISEMENT, SOURCES,
 };
 use crate::dataplane::node_input::{NodeInput, PodPort};
 
@@ -24,6 +25,12 @@ const TRUNKS: &str = "trunks";
 const DHCP: &str = "dhcp";
 /// The devices of pods with ingress policies.
 const ISOLATED: &str = "isolated";
+
+/// What pods usually receive: device index and own address.
+const RECEIVERS: &str = "receivers";
+/// The chains for IP packets that enter the bridge.
+const SENT_4: &str = "sent_4";
+const SENT_6: &str = "sent_6";
 
 const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, 0);
 const ARP: [u8; 2] = [0x08, 0x06]; // ETH_P_ARP, linux/if_ether.h
@@ -45,6 +52,7 @@ pub(super) fn build(program: &Program, input: &NodeInput) -> DesiredTable {
         program.endpoints.get(&port.pod).is_none_or(|pod| pod.chain(Direction::Ingress).is_some())
     };
     let isolated: Vec<&PodPort> = ports.iter().filter(is_isolated).copied().collect();
+    let has_isolated = !isolated.is_empty();
     let trunks: Vec<&PodPort> = ports.iter().filter(|port| port.is_trunk).copied().collect();
     let dhcp: Vec<&PodPort> = ports.iter().filter(|port| port.uses_dhcp).copied().collect();
     for (name, ports) in [(ISOLATED, isolated), (TRUNKS, trunks), (DHCP, dhcp)] {
@@ -53,24 +61,45 @@ pub(super) fn build(program: &Program, input: &NodeInput) -> DesiredTable {
     }
     add_sets(&mut table, &ports);
     build_spoofed(&mut table, &ports, input);
-    let sent = [check_frames(), check_arp(&ports), check_ipv4(&ports), check_ipv6(&ports)];
-    table.add_base_chain(CHAIN, PREROUTING, sent.concat());
-    table.add_base_chain("to_pods", FORWARD, check_received(&ports));
+    for family in IpFamily::ALL {
+        let known =
+            own_addresses(&ports, family, |port, index| Some(Value::ifindex(index).and_mac(port.mac?)));
+        let key = vec![Type::IfIndex, Type::Mac, family.address_type()];
+        table.add_set(family.set_name(KNOWN), SetKind::Keys(key), known);
+        let receivers = own_addresses(&ports, family, |_, index| Some(Value::ifindex(index)));
+        let key = vec![Type::IfIndex, family.address_type()];
+        table.add_set(family.set_name(RECEIVERS), SetKind::Keys(key), receivers);
+    }
+    table.add_chain(SENT_4, check_ipv4(&ports));
+    table.add_chain(SENT_6, check_ipv6(&ports));
+    table.add_base_chain(CHAIN, PREROUTING, check_sent(&ports));
+    if has_isolated {
+        table.add_base_chain("to_pods", FORWARD, check_received(&ports));
+    }
     table
 }
 
 fn of_type(ether_type: &[u8]) -> Rule {
-    from_ports(Rule::new().is(Field::EtherType, ether_type))
+    Rule::new().is(Field::EtherType, ether_type)
 }
 
-/// A pod sends only from its own MAC address. Frames that are neither IP nor ARP, or that have a VLAN tag, would bypass the IP rules.
-fn check_frames() -> Vec<Rule> {
-    let wrong_mac = from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn, Field::MacSource], MACS);
-    let mut other = from_ports(Rule::new()).not_in_set(&[Field::InterfaceIn], TRUNKS);
-    for ether_type in [IPV4, IPV6, ARP] {
-        other = other.is_not(Field::EtherTypeOnWire, &ether_type);
-    }
-    vec![wrong_mac.goto(SPOOFED), other.goto(SPOOFED)]
+/// Rules that accept frames of other ports, and drop those that a pod does not send from its own MAC address.
+fn only_own_mac() -> [Rule; 2] {
+    let wrong_mac = Rule::new().not_in_set(&[Field::InterfaceIn, Field::MacSource], MACS);
+    [from_others(Rule::new()).accept(), wrong_mac.goto(SPOOFED)]
+}
+
+/// The base chain. Frames that are neither IP nor ARP, or that have a VLAN tag, would bypass the IP rules: they pass only
+/// from trunks, and what is in them is checked too.
+fn check_sent(ports: &[&PodPort]) -> Vec<Rule> {
+    let on_wire = |ether_type: &[u8]| Rule::new().is(Field::EtherTypeOnWire, ether_type);
+    let mut rules = vec![on_wire(&IPV4).goto(SENT_4), on_wire(&IPV6).goto(SENT_6)];
+    rules.extend(only_own_mac());
+    let no_arp = Rule::new().is_not(Field::EtherTypeOnWire, &ARP);
+    rules.push(no_arp.not_in_set(&[Field::InterfaceIn], TRUNKS).goto(SPOOFED));
+    rules.extend(check_arp(ports));
+    rules.extend([of_type(&IPV4).goto(SENT_4), of_type(&IPV6).goto(SENT_6)]);
+    rules
 }
 
 /// A pod announces only its own addresses, with its own MAC address. It may ask with a granted address, and before it
@@ -84,37 +113,45 @@ fn check_arp(ports: &[&PodPort]) -> Vec<Rule> {
     ]
 }
 
+/// Accepts what pods usually send.
+fn known(rule: Rule, family: IpFamily) -> Rule {
+    rule.in_set(&[Field::IndexIn, Field::MacSource, family.source()], &family.set_name(KNOWN)).accept()
+}
+
 fn check_ipv4(ports: &[&PodPort]) -> Vec<Rule> {
     let (server, client) = DHCPV4;
-    let sent = || of_type(&IPV4);
-    let request = udp(sent().in_set(&[Field::InterfaceIn], DHCP), client, server);
-    vec![
-        udp_to(sent(), client).goto(SPOOFED),
-        request.is(IpFamily::V4.source(), &[0; 4]).accept(),
-        not_allowed(sent(), IpFamily::V4.source(), IpFamily::V4, ports).goto(SPOOFED),
-    ]
+    let request = udp(Rule::new(), client, server).in_set(&[Field::InterfaceIn], DHCP);
+    let mut rules = vec![
+        // A DHCP client looks at its own port, not at that of the sender.
+        from_ports(udp_to(Rule::new(), client)).goto(SPOOFED),
+        known(Rule::new(), IpFamily::V4),
+    ];
+    rules.extend(only_own_mac());
+    rules.push(request.is(IpFamily::V4.source(), &[0; 4]).accept());
+    rules.push(not_allowed(Rule::new(), IpFamily::V4.source(), IpFamily::V4, ports).goto(SPOOFED));
+    rules
 }
 
 fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
     let (server, client) = DHCPV6;
-    let sent = || of_type(&IPV6);
     let sources = IpFamily::V6.set_name(SOURCES);
-    // Only routers and DHCP servers send these. A DHCP client looks at its own port, not at that of the sender. A pod's
-    // duplicate address detection, and its advertisements, are about its own addresses.
     let mut rules = vec![
-        icmpv6(sent(), ROUTER_ADVERTISEMENT).goto(SPOOFED),
-        icmpv6(sent(), REDIRECT).goto(SPOOFED),
-        udp_to(sent(), client).goto(SPOOFED),
+        from_ports(udp_to(Rule::new(), client)).goto(SPOOFED),
+        known(Rule::new().is_not(Field::Protocol, &[ICMPV6]), IpFamily::V6),
     ];
+    rules.extend(only_own_mac());
+    // Only routers send these. A pod's duplicate address detection, and its advertisements, are about its own addresses.
+    rules.push(icmpv6(Rule::new(), ROUTER_ADVERTISEMENT).goto(SPOOFED));
+    rules.push(icmpv6(Rule::new(), REDIRECT).goto(SPOOFED));
     let of_another = |rule: Rule| rule.not_in_set(&[Field::InterfaceIn, Field::NeighbourTarget], &sources);
-    rules.push(of_another(icmpv6(sent(), NEIGHBOUR_ADVERTISEMENT)).goto(SPOOFED));
-    let probe = icmpv6(sent(), NEIGHBOUR_SOLICITATION).is(IpFamily::V6.source(), &[0; 16]);
+    rules.push(of_another(icmpv6(Rule::new(), NEIGHBOUR_ADVERTISEMENT)).goto(SPOOFED));
+    let probe = icmpv6(Rule::new(), NEIGHBOUR_SOLICITATION).is(IpFamily::V6.source(), &[0; 16]);
     rules.push(of_another(probe).goto(SPOOFED));
-    rules.extend(without_own_address(&sent));
-    let request = udp(sent().in_set(&[Field::InterfaceIn], DHCP), client, server);
+    rules.extend(without_own_address(&Rule::new));
+    let request = udp(Rule::new(), client, server).in_set(&[Field::InterfaceIn], DHCP);
     rules.push(from_link_local(request).accept());
-    rules.push(not_allowed(sent(), IpFamily::V6.source(), IpFamily::V6, ports).goto(SPOOFED));
-    rules.extend(from_own_link_local(&sent));
+    rules.push(not_allowed(Rule::new(), IpFamily::V6.source(), IpFamily::V6, ports).goto(SPOOFED));
+    rules.extend(from_own_link_local(&Rule::new));
     rules
 }
 
@@ -122,27 +159,31 @@ fn check_ipv6(ports: &[&PodPort]) -> Vec<Rule> {
 /// addresses, and to addresses that are not the pod's own, which it may have on another interface. Policies know only the
 /// pods' own addresses, so of these frames only those that a network needs pass.
 fn check_received(ports: &[&PodPort]) -> Vec<Rule> {
-    let to_pod = |rule: Rule| rule.in_set(&[Field::InterfaceOut], ISOLATED);
-    let to_dhcp = |rule: Rule| to_pod(rule).in_set(&[Field::InterfaceOut], DHCP);
-    let to_group = || to_pod(Rule::new().any_bit(Field::MacDestinationFirst, 1));
+    let to_dhcp = |rule: Rule| rule.in_set(&[Field::InterfaceOut], DHCP);
+    let to_group = || Rule::new().any_bit(Field::MacDestinationFirst, 1);
     let (server4, client4) = DHCPV4;
     let (server6, client6) = DHCPV6;
     let to_link_local =
         |rule: Rule| rule.prefix(IpFamily::V6.destination(), LINK_LOCAL.into(), LINK_LOCAL_BITS, true);
-    let v6 = || to_pod(Rule::new().is(Field::EtherType, &IPV6));
-    let mut rules = vec![to_group().is(Field::EtherType, &ARP).accept()];
-    rules.extend(link_messages(&v6, Rule::accept));
+    let both = [(IpFamily::V4, IPV4), (IpFamily::V6, IPV6)];
+    let usual = |(family, ether_type): (IpFamily, [u8; 2])| {
+        let to_one = of_type(&ether_type).no_bit(Field::MacDestinationFirst, 1);
+        to_one.in_set(&[Field::IndexOut, family.destination()], &family.set_name(RECEIVERS)).accept()
+    };
+    let mut rules: Vec<Rule> = both.map(usual).into();
+    rules.push(Rule::new().not_in_set(&[Field::InterfaceOut], ISOLATED).accept());
+    rules.push(to_group().is(Field::EtherType, &ARP).accept());
+    rules.extend(link_messages(&|| of_type(&IPV6), Rule::accept));
     rules.extend([
         to_group().is(Field::EtherType, &IPV4).is(Field::Protocol, &[IGMP]).accept(),
-        udp(to_dhcp(Rule::new().is(Field::EtherType, &IPV4)), server4, client4).accept(),
-        udp(to_dhcp(Rule::new().is(Field::EtherType, &IPV6)), server6, client6).accept(),
+        to_dhcp(udp(of_type(&IPV4), server4, client4)).accept(),
+        to_dhcp(udp(of_type(&IPV6), server6, client6)).accept(),
         to_group().counter().drop(),
-        to_link_local(v6()).counter().drop(),
+        to_link_local(of_type(&IPV6)).counter().drop(),
     ]);
-    for (family, ether_type) in [(IpFamily::V4, IPV4), (IpFamily::V6, IPV6)] {
+    for (family, ether_type) in both {
         let to = [Field::InterfaceOut, family.destination()];
-        let received = to_pod(Rule::new().is(Field::EtherType, &ether_type));
-        rules.push(not_own(received, &to, family, ports).counter().drop());
+        rules.push(not_own(of_type(&ether_type), &to, family, ports).counter().drop());
     }
     rules
 }

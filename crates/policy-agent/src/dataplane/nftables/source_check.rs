@@ -23,6 +23,9 @@ pub(super) const CHAIN: &str = "from_pods";
 pub(super) const PORTS: &str = "ports";
 /// Device and own address.
 pub(super) const SOURCES: &str = "sources";
+/// What pods usually send: the index of the device, on a bridge the pod's MAC address, and an own address. The first rules
+/// accept it, so that only unusual packets are looked up by the device's name, of 16 bytes, and several times.
+pub(super) const KNOWN: &str = "known";
 /// Device and granted prefix. The set exists only if a pod has a prefix.
 const PREFIXES: &str = "prefixes";
 
@@ -32,7 +35,7 @@ pub(super) const LINK_LOCAL_BITS: u8 = 10;
 /// `ff00::/8`.
 const GROUPS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0));
 const GROUP_BITS: u8 = 8;
-const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
+pub(super) const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
 const UDP: u8 = 17; // IPPROTO_UDP
 
 // Types of ICMPv6 messages: RFC 2710, RFC 4861 and RFC 3810.
@@ -46,18 +49,50 @@ pub(super) const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 pub(super) const REDIRECT: u8 = 137;
 const MULTICAST_REPORT_V2: u8 = 143;
 
-/// The checks for routed pods, in the policy table.
+/// The checks for routed pods, in the policy table. Without such a pod there is no chain, which every packet would pass.
 pub(super) fn build_routed(table: &mut DesiredTable, input: &NodeInput) {
     let ports: Vec<&PodPort> = input.ports.iter().filter(|port| !port.bridged).collect();
-    let of_family = |family: IpFamily| from_ports(Rule::new().family(family.packet_family()));
-    let mut rules = without_own_address(&|| of_family(IpFamily::V6));
-    for family in IpFamily::ALL {
-        rules.push(not_allowed(of_family(family), family.source(), family, &ports).goto(SPOOFED));
-    }
-    rules.extend(from_own_link_local(&|| of_family(IpFamily::V6)));
     build_spoofed(table, &ports, input);
+    if ports.is_empty() {
+        return;
+    }
     add_sets(table, &ports);
+    let of = |family: IpFamily| Rule::new().family(family.packet_family());
+    let known = |family: IpFamily| {
+        of(family).in_set(&[Field::IndexIn, family.source()], &family.set_name(KNOWN)).accept()
+    };
+    let not_allowed =
+        |rule: Rule, family: IpFamily| not_allowed(rule, family.source(), family, &ports).goto(SPOOFED);
+    let mut rules = vec![
+        known(IpFamily::V4),
+        not_allowed(from_ports(of(IpFamily::V4)), IpFamily::V4),
+        of(IpFamily::V4).accept(),
+        known(IpFamily::V6),
+        from_others(Rule::new()).accept(),
+    ];
+    rules.extend(without_own_address(&Rule::new));
+    rules.push(not_allowed(Rule::new(), IpFamily::V6));
+    rules.extend(from_own_link_local(&Rule::new));
+    for family in IpFamily::ALL {
+        let known = own_addresses(&ports, family, |_, index| Some(Value::ifindex(index)));
+        let key = vec![Type::IfIndex, family.address_type()];
+        table.add_set(family.set_name(KNOWN), SetKind::Keys(key), known);
+    }
     table.add_base_chain(CHAIN, PREROUTING, rules);
+}
+
+/// An element for each address of a port: what `start` makes of the port and its index, and the address.
+pub(super) fn own_addresses(
+    ports: &[&PodPort],
+    family: IpFamily,
+    start: impl Fn(&PodPort, u32) -> Option<Value>,
+) -> Vec<Element> {
+    let starts = ports.iter().filter_map(|port| Some((port, start(port, port.index?)?)));
+    let of_port = |(port, start): (&&PodPort, Value)| {
+        let own: Vec<IpAddr> = port.addresses.iter().copied().filter(|address| family.has(address)).collect();
+        own.into_iter().map(move |address| Element::key(start.clone().and_ip(address)))
+    };
+    starts.flat_map(of_port).collect()
 }
 
 /// Accepts what a pod may send from an address that is not in [`SOURCES`]: from the unspecified address duplicate address
@@ -121,6 +156,10 @@ pub(super) fn udp(rule: Rule, from: u16, to: u16) -> Rule {
 
 pub(super) fn from_ports(rule: Rule) -> Rule {
     rule.in_set(&[Field::InterfaceIn], PORTS)
+}
+
+pub(super) fn from_others(rule: Rule) -> Rule {
+    rule.not_in_set(&[Field::InterfaceIn], PORTS)
 }
 
 pub(super) fn from_link_local(rule: Rule) -> Rule {
