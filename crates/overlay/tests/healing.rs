@@ -46,7 +46,7 @@ const DAMAGE: &[&str] = &[
     "bridge -j fdb show dev flannel.1 | grep -o '\"mac\":\"[^\"]*' | cut -c8- | while read mac; do bridge fdb del $mac dev flannel.1 self; done",
     "bridge -j fdb show dev flannel.1 | grep -o '\"mac\":\"[^\"]*' | cut -c8- | while read mac; do bridge fdb replace $mac dst 192.0.2.9 dev flannel.1 self; done",
     "bridge fdb add 02:00:00:00:00:77 dst 192.0.2.9 dev flannel-v6.1 self permanent 2>/dev/null || bridge fdb add 02:00:00:00:00:77 dst fd10::77 dev flannel-v6.1 self permanent",
-    "nft flush ruleset",
+    "nft flush ruleset; iptables -A FORWARD -j ACCEPT",
     "nft flush chain inet podwire_overlay forward",
     "nft flush chain inet podwire_overlay postrouting",
     "nft insert rule inet podwire_overlay postrouting masquerade",
@@ -62,8 +62,10 @@ const DAMAGE: &[&str] = &[
 #[test]
 fn every_damage_is_noticed_and_repaired() {
     let lab = Lab::new(MTU);
-    lab.build(&Vxlan::default());
     let n1 = lab.node(1);
+    // The node has iptables, so pod packets are led through its chain FORWARD.
+    n1.node.sh("iptables -A FORWARD -j ACCEPT");
+    lab.build(&Vxlan::default());
     let whole = n1.picture();
     let mut watch =
         Watch::open(&mut n1.host.borrow_mut(), &["flannel.1", "flannel-v6.1"], &["eth0"]).unwrap();

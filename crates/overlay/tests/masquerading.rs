@@ -149,6 +149,24 @@ fn pods_pass_a_forward_chain_that_drops() {
 }
 
 #[test]
+fn packets_are_marked_only_where_iptables_has_a_forward_chain() {
+    let lab = Lab::new(MTU);
+    lab.build(&Vxlan::default());
+    let n1 = lab.node(1);
+    let marks = || n1.node.sh("nft list table inet podwire_overlay").matches("hook forward").count();
+    assert_eq!(marks(), 0);
+    n1.node.sh("iptables -P FORWARD DROP");
+    rebuild(&lab, 1, MASQUERADE);
+    assert_eq!(marks(), 2);
+    assert!(lab.pings(1, 2, IpFamily::V4));
+    n1.node.sh("nft delete table ip filter");
+    assert_eq!(rebuild(&lab, 1, MASQUERADE).len(), 2);
+    assert_eq!(marks(), 0);
+    assert!(rebuild(&lab, 1, MASQUERADE).is_empty());
+    assert!(lab.pings(1, 2, IpFamily::V4));
+}
+
+#[test]
 fn remove_deletes_the_table_and_the_iptables_rule() {
     let lab = Lab::new(MTU);
     let n1 = lab.node(1);

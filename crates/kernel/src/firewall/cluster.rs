@@ -18,6 +18,8 @@ use crate::error::Result;
 pub const TABLE: Table = Table::named(Family::Inet, "podwire_overlay");
 /// The mark of packets that kube-proxy masquerades itself.
 const KUBE_PROXY: u32 = 0x4000;
+/// The chains around iptables' FORWARD.
+const MARKING: [(&str, Base); 2] = [("forward", FORWARD), ("forwarded", FORWARDED)];
 const POSTROUTING: Base = Base::new(ChainKind::Nat, Hook::Postrouting, 100); // srcnat
 /// Before iptables' FORWARD, which is at 0.
 const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
@@ -91,11 +93,20 @@ fn families() -> [FamilyPart; 2] {
 
 /// Makes the kernel's rules as desired; returns a text for each difference.
 pub fn apply(nft: &mut Socket, rules: &Rules) -> Result<Vec<String>> {
+    // Every forwarded packet pays for these chains, so they exist only where iptables has a chain that they lead through.
+    let marks = rules.forward && forward::is_filtered(nft)?;
     let mut change = Transaction::new();
-    skeleton(&mut change, rules);
+    skeleton(&mut change, rules, marks);
     let mut done: Vec<String> = change.absent(nft)?;
     if done.is_empty() {
         change = Transaction::new();
+    }
+    for (chain, _) in MARKING.iter().filter(|_| !marks) {
+        if nft::get_chain(nft, &TABLE, chain)?.is_some() {
+            change.flush_chain(&TABLE, chain);
+            change.delete_chain(&TABLE, chain);
+            done.push(format!("chain {chain} of table {TABLE} is not needed"));
+        }
     }
     let mut steps = Vec::new();
     for part in families() {
@@ -128,15 +139,17 @@ pub fn remove(nft: &mut Socket) -> Result<bool> {
     }
 }
 
-/// The table with its sets, chains and rules. The result is the same whether or not parts exist.
-fn skeleton(change: &mut Transaction, rules: &Rules) {
+/// The table with its sets, chains and rules. The result is the same whether or not parts exist. `marks`: whether packets
+/// that pass iptables' FORWARD are marked.
+fn skeleton(change: &mut Transaction, rules: &Rules, marks: bool) {
     change.add_table(&TABLE);
     for part in families() {
         change.add_set(&TABLE, &Set::ranges(part.cluster, part.kind));
         change.add_set(&TABLE, &Set::ranges(part.local, part.kind));
     }
-    for (chain, base) in [("postrouting", POSTROUTING), ("forward", FORWARD), ("forwarded", FORWARDED)] {
-        change.add_base_chain(&TABLE, chain, &base);
+    let marking: &[_] = if marks { &MARKING } else { &[] };
+    for (chain, base) in [("postrouting", POSTROUTING)].iter().chain(marking) {
+        change.add_base_chain(&TABLE, chain, base);
         change.flush_chain(&TABLE, chain);
     }
     if rules.masquerade {
@@ -150,7 +163,7 @@ fn skeleton(change: &mut Transaction, rules: &Rules) {
             }
         }
     }
-    if rules.forward {
+    if marks {
         families().iter().for_each(|part| part.accept(change));
         let marked = Rule::new().all_bits(Field::Mark, MAY_PASS);
         change.add_rule(&TABLE, "forwarded", &marked.clear_mark_bits(MAY_PASS));

@@ -17,7 +17,7 @@ use super::elements::{self, is_owned_by, Entry, Insertion};
 use crate::error::Result;
 use crate::owner::Owner;
 
-pub(super) use iptables::{ensure_accept_rule, missing_accept_rules, remove_accept_rule};
+pub(super) use iptables::{ensure_accept_rule, is_filtered, missing_accept_rules, remove_accept_rule};
 pub use skeleton::MAY_PASS;
 pub(super) use skeleton::TABLE;
 use skeleton::{BRIDGES, PODS, SAME};

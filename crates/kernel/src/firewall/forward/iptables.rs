@@ -19,12 +19,25 @@ pub(in super::super) fn ensure_accept_rule(nft: &mut Socket) -> Result<()> {
     Ok(())
 }
 
+/// Whether iptables has a FORWARD chain, of either family.
+pub(in super::super) fn is_filtered(nft: &mut Socket) -> Result<bool> {
+    for table in &FILTERS {
+        if has_chain(nft, table)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn has_chain(nft: &mut Socket, table: &Table) -> Result<bool> {
+    Ok(nft::get_chain(nft, table, FORWARD)?.is_some_and(|chain| chain.base.is_some()))
+}
+
 /// The iptables FORWARD chains without the rule, as texts.
 pub(in super::super) fn missing_accept_rules(nft: &mut Socket) -> Result<Vec<String>> {
     let mut absent = Vec::new();
     for table in &FILTERS {
-        let filters = nft::get_chain(nft, table, FORWARD)?.is_some_and(|chain| chain.base.is_some());
-        if filters && find(nft, table)?.is_none() {
+        if has_chain(nft, table)? && find(nft, table)?.is_none() {
             absent.push(format!("chain {FORWARD} of table {table} does not accept pod packets"));
         }
     }
@@ -34,7 +47,7 @@ pub(in super::super) fn missing_accept_rules(nft: &mut Socket) -> Result<Vec<Str
 fn ensure_in(nft: &mut Socket, table: &Table) -> Result<()> {
     let retry = Retry { at_generation: true, is_race: podwire_netlink::Error::is_gone };
     retry.commit(nft, |nft, change| {
-        if nft::get_chain(nft, table, FORWARD)?.is_none_or(|chain| chain.base.is_none()) {
+        if !has_chain(nft, table)? {
             return Ok(());
         }
         if find(nft, table)?.is_none() {
