@@ -9,6 +9,7 @@ mod case;
 mod chain;
 mod lab;
 mod processor;
+mod promise;
 mod raw;
 mod report;
 mod rules;
@@ -73,6 +74,9 @@ struct Arguments {
     /// Few rounds: a smoke test, no measurement
     #[arg(long)]
     quick: bool,
+    /// Exit with status 1 if a promise is missed or was not measured
+    #[arg(long)]
+    enforce: bool,
     /// Write the measurements as JSON to this file
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -112,7 +116,7 @@ fn main() -> ExitCode {
     if arguments.all {
         arguments.policies = vec![0, 1, 100, 1000];
     }
-    outcome::run("podwire-bench-datapath", false, || bench(&arguments))
+    outcome::run("podwire-bench-datapath", arguments.enforce, || bench(&arguments))
 }
 
 fn bench(arguments: &Arguments) -> Result<Targets> {
@@ -147,7 +151,7 @@ fn bench(arguments: &Arguments) -> Result<Targets> {
         let text = json!({ "kernel": kernel.trim(), "realtime": arguments.rt, "cases": report });
         fs::write(file, format!("{text:#}\n")).with_context(|| format!("write {}", file.display()))?;
     }
-    Ok(Targets::default())
+    Ok(if arguments.enforce { promise::check(&report) } else { Targets::default() })
 }
 
 /// Checks that a path works, and that policies are enforced on it.
