@@ -7,8 +7,10 @@
 
 mod case;
 mod chain;
+mod functions;
 mod lab;
 mod processor;
+mod profile;
 mod promise;
 mod raw;
 mod report;
@@ -68,6 +70,9 @@ struct Arguments {
     /// Measure 0, 1, 100 and 1,000 policies and both backends in each lab
     #[arg(long, conflicts_with_all = ["paths", "policies"])]
     all: bool,
+    /// Show which chains and, where perf runs, which kernel functions take the time of a round trip
+    #[arg(long)]
+    profile: bool,
     /// Measure under real-time scheduling (chrt --rr 1), for a machine that has other work
     #[arg(long)]
     rt: bool,
@@ -146,6 +151,9 @@ fn bench(arguments: &Arguments) -> Result<Targets> {
         }
     }
     report.print();
+    if arguments.profile {
+        profile::print(&cases, &report, cpu)?;
+    }
     if let Some(file) = &arguments.output {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
         let text = json!({ "kernel": kernel.trim(), "realtime": arguments.rt, "cases": report });

@@ -71,6 +71,13 @@ impl Passed {
     pub fn rules(&self) -> usize {
         self.0.iter().map(|chain| chain.rules).sum()
     }
+
+    /// Prints the chains.
+    pub fn print(&self) {
+        for PassedChain { node, chain, hook, times, rules } in &self.0 {
+            println!("      node {node}  {hook:22}{chain:44}{times:>3} ×{rules:>5} rules");
+        }
+    }
 }
 
 /// A chain, as events name it: family, table, name.
