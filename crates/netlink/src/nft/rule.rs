@@ -45,6 +45,7 @@ pub enum Field {
     /// The type of an ICMP or ICMPv6 message. Check the protocol first.
     IcmpType,
     MacSource,
+    MacDestination,
     /// The first byte of the destination MAC address. Its lowest bit is set for groups, broadcast included.
     MacDestinationFirst,
     /// The EtherType of a frame without its VLAN tag, for tables of bridges.
@@ -98,7 +99,7 @@ impl Field {
             Field::MacDestinationFirst => 1,
             Field::PortSource | Field::PortDestination => 2,
             Field::EtherType | Field::EtherTypeOnWire | Field::VxlanEtherType => 2,
-            Field::MacSource | Field::ArpSourceMac => 6,
+            Field::MacSource | Field::MacDestination | Field::ArpSourceMac => 6,
             Field::InterfaceIn | Field::InterfaceOut => 16,
             Field::Ip6Source | Field::Ip6Destination => 16,
             Field::VxlanIp6Source | Field::NeighbourTarget => 16,
@@ -126,6 +127,7 @@ impl Field {
             Field::TcpFlags => payload(Header::Transport, 13),
             Field::IcmpType => payload(Header::Transport, 0),
             Field::MacSource => payload(Header::Link, 6),
+            Field::MacDestination => payload(Header::Link, 0),
             Field::MacDestinationFirst => payload(Header::Link, 0),
             Field::EtherTypeOnWire => payload(Header::Link, 12),
             Field::EtherType => Expr::Meta(Meta::EtherType, to),

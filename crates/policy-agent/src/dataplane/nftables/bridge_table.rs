@@ -26,8 +26,6 @@ const DHCP: &str = "dhcp";
 /// The devices of pods with ingress policies.
 const ISOLATED: &str = "isolated";
 
-/// What pods usually receive: device index and own address.
-const RECEIVERS: &str = "receivers";
 /// The chains for IP packets that enter the bridge.
 const SENT_4: &str = "sent_4";
 const SENT_6: &str = "sent_6";
@@ -66,9 +64,6 @@ pub(super) fn build(program: &Program, input: &NodeInput) -> DesiredTable {
             own_addresses(&ports, family, |port, index| Some(Value::ifindex(index).and_mac(port.mac?)));
         let key = vec![Type::IfIndex, Type::Mac, family.address_type()];
         table.add_set(family.set_name(KNOWN), SetKind::Keys(key), known);
-        let receivers = own_addresses(&ports, family, |_, index| Some(Value::ifindex(index)));
-        let key = vec![Type::IfIndex, family.address_type()];
-        table.add_set(family.set_name(RECEIVERS), SetKind::Keys(key), receivers);
     }
     table.add_chain(SENT_4, check_ipv4(&ports));
     table.add_chain(SENT_6, check_ipv6(&ports));
@@ -167,8 +162,8 @@ fn check_received(ports: &[&PodPort]) -> Vec<Rule> {
         |rule: Rule| rule.prefix(IpFamily::V6.destination(), LINK_LOCAL.into(), LINK_LOCAL_BITS, true);
     let both = [(IpFamily::V4, IPV4), (IpFamily::V6, IPV6)];
     let usual = |(family, ether_type): (IpFamily, [u8; 2])| {
-        let to_one = of_type(&ether_type).no_bit(Field::MacDestinationFirst, 1);
-        to_one.in_set(&[Field::IndexOut, family.destination()], &family.set_name(RECEIVERS)).accept()
+        let ends = [Field::IndexOut, Field::MacDestination, family.destination()];
+        of_type(&ether_type).in_set(&ends, &family.set_name(KNOWN)).accept()
     };
     let mut rules: Vec<Rule> = both.map(usual).into();
     rules.push(Rule::new().not_in_set(&[Field::InterfaceOut], ISOLATED).accept());

@@ -23,8 +23,9 @@ pub(super) const CHAIN: &str = "from_pods";
 pub(super) const PORTS: &str = "ports";
 /// Device and own address.
 pub(super) const SOURCES: &str = "sources";
-/// What pods usually send: the index of the device, on a bridge the pod's MAC address, and an own address. The first rules
-/// accept it, so that only unusual packets are looked up by the device's name, of 16 bytes, and several times.
+/// The usual ends of packets: the index of a pod's device, on a bridge the pod's MAC address, and an own address. The first
+/// rules accept what is from or to them, so that only unusual packets are looked up by the device's name, of 16 bytes, and
+/// several times.
 pub(super) const KNOWN: &str = "known";
 /// Device and granted prefix. The set exists only if a pod has a prefix.
 const PREFIXES: &str = "prefixes";
