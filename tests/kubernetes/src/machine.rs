@@ -99,6 +99,8 @@ impl Machine {
             "volumePluginDir": "/var/lib/kubelet/volume-plugins",
             "resolvConf": "",
             "nodeStatusUpdateFrequency": "2s",
+            // The default without a `nodeStatusUpdateFrequency`. With one, every status is sent, changed or not.
+            "nodeStatusReportFrequency": "5m",
         });
         self.containerd.write("/etc/kubernetes/kubelet.json", &config.to_string());
         let credentials = control.kubeconfig(&format!("system:node:{}", self.name)).to_string();
@@ -167,7 +169,7 @@ impl Machine {
     pub fn agent_activity(&self) -> (f64, f64) {
         let script = "for process in /proc/[0-9]*; do \
              [ \"$(readlink $process/ns/net)\" = \"$(readlink /proc/self/ns/net)\" ] || continue; \
-             tr '\\0' ' ' <$process/cmdline | grep -q 'podwire agent ' || continue; \
+             tr '\\0' ' ' <$process/cmdline | grep -q '^[^ ]*podwire agent ' || continue; \
              cat $process/task/*/schedstat; grep -h '^voluntary' $process/task/*/status; \
              done 2>/dev/null";
         let said = self.stage().sh(script);

@@ -73,7 +73,8 @@ fn install_calico(cluster: &Cluster) {
         "apiVersion": GROUP, "kind": "ClusterInformation", "metadata": {"name": "default"},
         "spec": {"datastoreReady": true},
     });
-    cluster.api.apply(&[definition, information]);
+    cluster.api.apply(&[definition]);
+    cluster.wait("the new kind is served", || cluster.api.try_apply(std::slice::from_ref(&information)).ok());
 }
 
 /// The pods with an address in Calico's annotations.

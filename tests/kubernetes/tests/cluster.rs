@@ -8,7 +8,7 @@ use std::time::Duration;
 use podwire_kubernetes_tests::metrics::{self, at_least, is};
 use podwire_kubernetes_tests::web::{all_reach_all, kept_apart, kernel, nodes_of, reboot, served, web};
 use podwire_kubernetes_tests::{manifest, Cluster, Machine, Ranges};
-use serde_json::Value;
+use serde_json::{json, Value};
 
 const MANIFEST: &str = "deploy/kubernetes-flannel.yaml";
 
@@ -126,6 +126,18 @@ fn service_accounts_have_minimal_rights(cluster: &Cluster, ranges: Ranges) {
     }
 }
 
+/// Calls a plugin with a config that it refuses.
+fn fail_a_plugin_call(machine: &Machine) {
+    let config = json!({"cniVersion": "1.1.0", "name": "wrong", "type": "bridge", "bridge": 7});
+    let script = format!(
+        "echo '{config}' | CNI_COMMAND=ADD CNI_CONTAINERID=none CNI_NETNS=$(echo /run/netns/* | cut -d' ' -f1) \
+         CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin /opt/cni/bin/bridge"
+    );
+    let said = machine.stage().try_sh(&script);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(said.contains("invalid type: integer `7`"), "{said}");
+}
+
 /// Every metric that the docs name equals what the nodes and the API server have.
 fn metrics_are_true(cluster: &Cluster, machines: &[Machine], ranges: Ranges) {
     let documented = metrics::documented("docs/agent-flannel.md");
@@ -133,6 +145,7 @@ fn metrics_are_true(cluster: &Cluster, machines: &[Machine], ranges: Ranges) {
         let count = |script: &str| -> f64 { machine.stage().sh(script).trim().parse().expect("a number") };
         let addresses = count("find /var/lib/cni/networks -type f -name '*.*.*.*' | wc -l");
         assert!(addresses > 0.0, "{} has no pods", machine.name);
+        fail_a_plugin_call(machine);
         let peers = machines.len() as f64 - 1.0;
         let own = [
             ("podwire_agent_source_current", is(1)),
@@ -152,8 +165,8 @@ fn metrics_are_true(cluster: &Cluster, machines: &[Machine], ranges: Ranges) {
             ("podwire_agent_reconcile_seconds", at_least(1)),
             ("podwire_agent_reconcile_failures_total", is(0)),
             ("podwire_agent_plugin_call_seconds", at_least(addresses)),
-            // An ADD may be tried before the agent is ready.
-            ("podwire_agent_plugin_call_failures_total", at_least(0)),
+            // At least the one of `fail_a_plugin_call`; an ADD may also be tried before the agent is ready.
+            ("podwire_agent_plugin_call_failures_total", at_least(1)),
         ];
         let expected = [&metrics::of_agent(addresses, peers)[..], &own].concat();
         metrics::become_true(cluster, &machine.name, || {
