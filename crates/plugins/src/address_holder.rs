@@ -60,9 +60,23 @@ pub(crate) fn refuse_taken(req: &Request<'_>, lease: &Attachment) -> Result<()> 
 /// Whether the owner is running, or its ADD is in progress, in a scope that meets `scope`.
 fn holds(owner: &Owner, scope: &AddressScope) -> bool {
     ledger_files(owner).iter().any(|file| {
-        let meets = |entry: &&Entry| AddressScope::of(&entry.plugin, &entry.config).meets(scope);
+        let meets = |entry: &&Entry| {
+            let other = AddressScope::of(&entry.plugin, &entry.config);
+            other.meets(scope) && !are_in_different_vrfs(&other, scope)
+        };
         file.entries.iter().filter(meets).any(|entry| file.is_locked || is_in_use(entry))
     })
+}
+
+/// Whether the bridges of two networks are in different VRFs of the node: these have their own routes. Called only for an
+/// address that both networks have given.
+fn are_in_different_vrfs(one: &AddressScope, other: &AddressScope) -> bool {
+    let Ok(mut node) = Host::here() else { return false };
+    let mut master = |scope: &AddressScope| {
+        let name = &scope.segment.as_ref()?.link;
+        node.find_link(name).ok()??.master
+    };
+    master(one) != master(other)
 }
 
 /// A Go plugin that detaches a pod removes its interface, but not its rules.

@@ -57,7 +57,7 @@ fn a_bridge_in_a_vrf_of_the_node_may_have_the_subnet_of_another_bridge() {
         Chain { version: "1.1.0".into(), ..Chain::new(&ours(), bridge, &[plugin]) }
     };
     for (bridge, pod) in [("br5", "first"), ("br6", "second")] {
-        assert_eq!(addresses(&network(bridge).add(&node, &node.pod(pod))), ["10.6.0.2/24"]);
+        assert_eq!(addresses(&network(bridge).add(&node, &node.pod(pod))), ["10.6.0.2"]);
     }
 }
 
