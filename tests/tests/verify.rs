@@ -203,15 +203,20 @@ fn pods_are_named_with_their_namespaces() {
         [&program, "pod", "run", "shop/db", "test/db", "--conf-dir", NETWORKS, "--plugin-dir", &plugins];
     let run = node.output(&run, &[]);
     assert_eq!(run.status, 0, "{}", run.stderr);
-    let said = verify(&node, &["--timeout", TIMEOUT]);
-    let head = said.stdout.lines().next().unwrap_or_default();
-    let names: Vec<&str> = head.split_whitespace().skip(3).collect();
-    assert_eq!(names, ["one", "shop/db", "test/db", "three", "two", "node"], "{}", said.stdout);
+    let healthy = verify(&node, &["--timeout", TIMEOUT]).stdout;
     let list = node.output(&[&program, "pod", "list", "--json"], &[]);
     let list: Value = serde_json::from_str(&list.stdout).expect("JSON");
-    let pod = list["pods"].as_array().and_then(|pods| pods.iter().find(|pod| pod["namespace"] == "shop"));
-    node.sh(&format!("kill -9 {}", pod.expect("shop/db")["pid"]));
+    let end = |namespace: &str| {
+        let pods = list["pods"].as_array().expect("pods");
+        let pod = pods.iter().find(|pod| pod["namespace"] == namespace).expect("the pod");
+        node.sh(&format!("kill -9 {}", pod["pid"]));
+    };
+    end("shop");
     let said = verify(&node, &["--json", "--timeout", TIMEOUT]);
+    // The pod's process outlives the node.
+    end("test");
+    let names: Vec<&str> = healthy.lines().next().unwrap_or_default().split_whitespace().skip(3).collect();
+    assert_eq!(names, ["one", "shop/db", "test/db", "three", "two", "node"], "{healthy}");
     let report: Value = serde_json::from_str(&said.stdout).expect("JSON");
     let is_named = |probe: &&Value| probe["from"] == "test/db" && probe["to"] == "one";
     let probes = report["probes"].as_array().expect("probes");
