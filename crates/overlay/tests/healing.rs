@@ -63,7 +63,7 @@ const DAMAGE: &[&str] = &[
 fn every_damage_is_noticed_and_repaired() {
     let lab = Lab::new(MTU);
     let n1 = lab.node(1);
-    // The node has iptables, so pod packets are led through its chain FORWARD.
+    // With this chain the agent also needs the chains that mark packets for it.
     n1.node.sh("iptables -A FORWARD -j ACCEPT");
     lab.build(&Vxlan::default());
     let whole = n1.picture();

@@ -159,7 +159,7 @@ mod tests {
     /// The node of an end decides about the direction of that end. The other node may not know the pod.
     #[test]
     fn each_node_decides_about_its_own_pods() {
-        let (denies, allows) = (snapshot("db", "Ingress"), snapshot("nobody", "Ingress"));
+        let (denies, allows) = (snapshot("db", "Ingress"), snapshot("another", "Ingress"));
         let cases = [
             ([Some(&allows), Some(&denies)], true),
             ([Some(&denies), Some(&allows)], false),

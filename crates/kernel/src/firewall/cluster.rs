@@ -93,7 +93,7 @@ fn families() -> [FamilyPart; 2] {
 
 /// Makes the kernel's rules as desired; returns a text for each difference.
 pub fn apply(nft: &mut Socket, rules: &Rules) -> Result<Vec<String>> {
-    // Every forwarded packet pays for these chains, so they exist only where iptables has a chain that they lead through.
+    // Every forwarded packet passes these chains, so they exist only if iptables has a chain FORWARD.
     let marks = rules.forward && forward::is_filtered(nft)?;
     let mut change = Transaction::new();
     skeleton(&mut change, rules, marks);

@@ -24,7 +24,8 @@ pub struct NodeInput {
 pub struct PodPort {
     /// The device name.
     pub device: String,
-    /// The device's index. Without it, or with that of an earlier device, every packet is looked up by name, which is slow.
+    /// The device's index. Without it, or if it is outdated, the rules look up each packet by the device's name, which takes
+    /// longer.
     pub index: Option<u32>,
     /// The pod, `namespace/name`.
     pub pod: String,

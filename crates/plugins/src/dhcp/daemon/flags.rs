@@ -151,10 +151,10 @@ fn seconds(duration: Duration) -> OsString {
     format!("{}.{:09}s", duration.as_secs(), duration.subsec_nanos()).into()
 }
 
-/// What Go's `time.ParseDuration` accepts; less than nothing is nothing.
+/// What Go's `time.ParseDuration` accepts. A negative duration counts as 0.
 fn duration(text: &str) -> Option<Duration> {
-    let positive = text.strip_prefix('-');
-    let unsigned = positive.or_else(|| text.strip_prefix('+')).unwrap_or(text);
+    let negated = text.strip_prefix('-');
+    let unsigned = negated.or_else(|| text.strip_prefix('+')).unwrap_or(text);
     if unsigned == "0" {
         return Some(Duration::ZERO);
     }
@@ -173,7 +173,7 @@ fn duration(text: &str) -> Option<Duration> {
     if nanoseconds > i64::MAX as f64 {
         return None;
     }
-    Some(if positive.is_some() { Duration::ZERO } else { Duration::from_nanos(nanoseconds as u64) })
+    Some(if negated.is_some() { Duration::ZERO } else { Duration::from_nanos(nanoseconds as u64) })
 }
 
 fn unit_nanoseconds(unit: &str) -> Option<f64> {
