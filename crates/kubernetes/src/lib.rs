@@ -3,6 +3,7 @@
 //! - [`ClientOptions`] says how to reach the server, and builds a [`kube::Client`].
 //! - [`request`] limits one request to [`REQUEST_TIMEOUT`]: a broken network never answers "no".
 //! - [`Backoff`] is the delay between attempts, also for servers other than Kubernetes.
+//! - [`PartialObject`] is an object of which only the needed fields are decoded.
 //! - [`describe`] and [`error_chain`] turn client errors into texts that name the cause.
 
 #![forbid(unsafe_code)]
@@ -10,7 +11,9 @@
 mod backoff;
 mod client;
 mod error;
+mod partial_object;
 
 pub use backoff::{random_u32, Backoff};
 pub use client::{request, ClientOptions, REQUEST_TIMEOUT};
 pub use error::{describe, error_chain, Error, Result};
+pub use partial_object::{Fields, PartialObject, Selection};

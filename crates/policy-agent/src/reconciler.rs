@@ -220,6 +220,7 @@ impl PolicyReconciler {
             policies,
             interfaces,
             size: self.tables.size(),
+            reconciles: status.reconciles + 1,
             changes: status.changes + u64::from(!change.is_empty()),
             repairs: status.repairs + u64::from(*repaired),
             failures: status.failures,

@@ -16,6 +16,9 @@ pub struct PolicyStatus {
     pub interfaces: usize,
     /// The size of the nftables tables.
     pub size: TableSize,
+    /// How often the agent compared the rules with the policies: after each event that may concern policies, and
+    /// periodically.
+    pub reconciles: u64,
     /// How often the agent changed the rules.
     pub changes: u64,
     /// How many of these changes repaired what another program had changed.

@@ -1,4 +1,5 @@
-//! A stand-in for the API server: Node objects, events and single pods over HTTP, in this process.
+//! A stand-in for the API server: Node objects, events, single pods and collections that a test creates, over HTTP, in
+//! this process.
 //!
 //! It is NOT the real server. It implements lists, watches, bookmarks, 410 Gone, metadata-only responses and strategic
 //! merge patches as the API's documentation describes them, as far as the tests need them. Tests with
@@ -12,6 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+const NODES: &str = "/api/v1/nodes";
+
 /// What the stand-in stores and has received.
 #[derive(Default)]
 pub struct State {
@@ -19,7 +22,9 @@ pub struct State {
     /// Watches from an older revision get 410 Gone.
     oldest: u64,
     nodes: BTreeMap<String, Value>,
-    history: Vec<(u64, &'static str, Value)>,
+    /// Objects of other kinds by name, by the path of their collection.
+    others: BTreeMap<String, BTreeMap<String, Value>>,
+    history: Vec<Change>,
     /// The requests: method, path, `meta` or `whole`, content type and authorization.
     pub requests: Vec<String>,
     /// The bodies of patches.
@@ -30,6 +35,16 @@ pub struct State {
     pub pods: BTreeMap<String, Value>,
     /// If set, every request fails with this status.
     pub refuse: Option<u16>,
+}
+
+/// An event of a watch.
+#[derive(Clone)]
+struct Change {
+    revision: u64,
+    /// The path of the collection.
+    collection: String,
+    kind: &'static str,
+    object: Value,
 }
 
 /// A running stand-in.
@@ -89,6 +104,13 @@ impl StandInApiServer {
             node["status"]["addresses"] = addresses;
         }
         self.heartbeat(name);
+    }
+
+    /// Creates or replaces an object of the collection with this path, such as `/api/v1/pods`. The collection exists
+    /// from the first object on.
+    pub fn put_object(&self, collection: &str, object: Value) {
+        self.state().put_object(collection, object);
+        self.notify();
     }
 
     /// Deletes a node.
@@ -167,14 +189,29 @@ impl State {
         }
         node["metadata"]["resourceVersion"] = revision.to_string().into();
         let kind = if known { "MODIFIED" } else { "ADDED" };
-        self.history.push((revision, kind, node.clone()));
+        let object = node.clone();
+        self.history.push(Change { revision, collection: NODES.into(), kind, object });
+    }
+
+    fn put_object(&mut self, collection: &str, mut object: Value) {
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        let objects = match collection {
+            NODES => &mut self.nodes,
+            other => self.others.entry(other.into()).or_default(),
+        };
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let kind = if objects.insert(name, object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
+        let collection = collection.to_owned();
+        self.history.push(Change { revision: self.revision, collection, kind, object });
     }
 
     fn delete(&mut self, name: &str) {
         self.revision += 1;
         if let Some(mut node) = self.nodes.remove(name) {
             node["metadata"]["resourceVersion"] = self.revision.to_string().into();
-            self.history.push((self.revision, "DELETED", node));
+            let (collection, kind) = (NODES.into(), "DELETED");
+            self.history.push(Change { revision: self.revision, collection, kind, object: node });
         }
     }
 
@@ -182,7 +219,8 @@ impl State {
         // Revisions belong to the whole cluster: changes of other objects increase them too.
         self.revision += 10;
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": self.revision.to_string()}});
-        self.history.push((self.revision, "BOOKMARK", object));
+        let (collection, kind) = (NODES.into(), "BOOKMARK");
+        self.history.push(Change { revision: self.revision, collection, kind, object });
     }
 
     fn patch(&mut self, name: &str, patch: &Value) -> Option<Value> {
@@ -332,6 +370,14 @@ fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value
             state.events.push(request.body.clone());
             (201, request.body.clone())
         }
+        ("GET", _) => match state.others.get(&request.path) {
+            Some(objects) => {
+                let items: Vec<Value> = objects.values().map(|object| shown(object, meta_only)).collect();
+                let metadata = json!({"resourceVersion": state.revision.to_string()});
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
+            }
+            None => not_found,
+        },
         _ => not_found,
     }
 }
@@ -355,8 +401,8 @@ async fn stream_changes(
             let state = state.lock().unwrap();
             let gone =
                 (from < state.oldest).then(|| format!("too old resource version: {from} ({})", state.oldest));
-            let since = state.history.iter().filter(|(revision, ..)| *revision > from);
-            let events: Vec<(u64, &str, Value)> = since.cloned().collect();
+            let is_new = |one: &&Change| one.revision > from && one.collection == request.path;
+            let events: Vec<Change> = state.history.iter().filter(is_new).cloned().collect();
             (events, gone)
         };
         if let Some(message) = gone {
@@ -365,7 +411,7 @@ async fn stream_changes(
             let _ = stream.write_all(b"0\r\n\r\n").await;
             return;
         }
-        for (revision, kind, object) in events {
+        for Change { revision, kind, object, .. } in events {
             from = revision;
             let named = object["metadata"]["name"].as_str();
             let skip = selected.as_deref().is_some_and(|name| kind != "BOOKMARK" && named != Some(name));
