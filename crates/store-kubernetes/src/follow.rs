@@ -2,6 +2,7 @@
 //! listed again and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,13 @@ use futures::FutureExt;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
-use kube::Api;
+use kube::{Api, Client, Resource};
 use podwire_block_ipam::key;
 use podwire_block_ipam::store::{Change, Entry, Follow, Known, StoreError};
-use podwire_kubernetes::Backoff;
+use podwire_kubernetes::Fields::{self, All, Only};
+use podwire_kubernetes::{Backoff, PartialObject, Selection};
+use serde::de::DeserializeOwned;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::time::{timeout_at, Instant};
@@ -33,7 +37,27 @@ enum Source {
     Records(Kind),
 }
 
-type SourceEvent = (Source, watcher::Result<Event<DynamicObject>>);
+/// The fields of a Kubernetes node from which Calico's Node object is made. Reports of the status, which kubelets send
+/// periodically, with all images of the node, concern none of them.
+#[derive(Clone, Debug)]
+struct NodeFields;
+
+impl Selection for NodeFields {
+    const FIELDS: Fields = Only(&[(
+        "metadata",
+        Only(&[
+            ("name", All),
+            ("uid", All),
+            ("resourceVersion", All),
+            ("creationTimestamp", All),
+            ("labels", All),
+            ("annotations", All),
+        ]),
+    )]);
+}
+
+type Events = BoxStream<'static, watcher::Result<Event<Value>>>;
+type SourceEvent = (Source, watcher::Result<Event<Value>>);
 
 pub(crate) struct KubernetesFollow {
     name: String,
@@ -64,8 +88,11 @@ impl KubernetesFollow {
         let mut streams = SelectAll::new();
         for source in &sources {
             let source = *source;
-            let api: Api<DynamicObject> = Api::all_with(client.clone(), &source.resource(group));
-            let events = watcher::watcher(api, watcher::Config::default()).backoff(Backoff::new());
+            let (client, resource) = (client.clone(), source.resource(group));
+            let events = match source {
+                Source::Nodes => watch::<PartialObject<NodeFields>>(client, &resource),
+                Source::Records(_) => watch::<DynamicObject>(client, &resource),
+            };
             // Each event is paired with its source.
             streams.push(stream::repeat(source).zip(events).boxed());
         }
@@ -127,9 +154,8 @@ impl KubernetesFollow {
     }
 
     /// The change of an object, if its key is followed. A marked object is deleted.
-    fn change(&self, source: Source, object: DynamicObject) -> Result<Option<Change>, String> {
+    fn change(&self, source: Source, object: Value) -> Result<Option<Change>, String> {
         let fail = |why: String| format!("{}: {why}", source.name());
-        let object: Value = serde_json::to_value(object).map_err(|error| fail(error.to_string()))?;
         let (is_deleted, entry) = match source {
             Source::Nodes => (false, record::node_entry(&object).map(Some)),
             Source::Records(kind) => {
@@ -209,6 +235,27 @@ impl Source {
             Source::Nodes => "nodes",
             Source::Records(kind) => kind.plural(ApiGroup::V1),
         }
+    }
+}
+
+fn watch<K>(client: Client, resource: &ApiResource) -> Events
+where
+    K: Resource<DynamicType = ApiResource> + Clone + Debug + DeserializeOwned + Serialize + Send + 'static,
+{
+    let api: Api<K> = Api::all_with(client, resource);
+    let events = watcher::watcher(api, watcher::Config::default()).backoff(Backoff::new());
+    events.map(|event| event.map(to_value)).boxed()
+}
+
+/// An event with the object as a value. An object that was read from JSON is always a value.
+fn to_value<K: Serialize>(event: Event<K>) -> Event<Value> {
+    let value = |object: K| serde_json::to_value(object).unwrap_or_default();
+    match event {
+        Event::Apply(object) => Event::Apply(value(object)),
+        Event::Delete(object) => Event::Delete(value(object)),
+        Event::InitApply(object) => Event::InitApply(value(object)),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
     }
 }
 

@@ -4,6 +4,7 @@
 //! object that is not known, because it is new or must not be watched, is read once.
 
 mod cache;
+mod fields;
 mod watch;
 
 use std::path::{Path, PathBuf};

@@ -100,9 +100,11 @@ pub(super) fn parse_pod_cidrs(node: &Value) -> Vec<IpNet> {
 
 #[cfg(test)]
 mod tests {
+    use podwire_kubernetes::PartialObject;
     use serde_json::json;
 
     use super::*;
+    use crate::pods::fields::PodFields;
 
     #[test]
     fn only_the_fields_about_networks_are_kept() {
@@ -123,7 +125,10 @@ mod tests {
                 "initContainers": [{"ports": [{"name": "odd", "containerPort": 1, "protocol": "DCCP"}]}, {}],
             },
         });
-        let KnownPod { pod, mirrored_uid } = parse_pod(&object);
+        // A watch decodes only what is parsed.
+        let watched: PartialObject<PodFields> = serde_json::from_value(object.clone()).unwrap();
+        let KnownPod { pod, mirrored_uid } = parse_pod(&watched.into_value());
+        assert_eq!(pod, parse_pod(&object).pod);
         assert_eq!((pod.uid.as_str(), pod.generate_name.as_str(), mirrored_uid.as_str()), ("u", "web-", "m"));
         assert_eq!(
             pod.annotations.keys().collect::<Vec<_>>(),

@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex};
 
 use futures::{pin_mut, StreamExt};
 use ipnet::IpNet;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
 use kube::{Api, Client};
-use podwire_kubernetes::Backoff;
+use podwire_kubernetes::{Backoff, PartialObject, Selection};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use super::cache::{lock, parse_pod, parse_pod_cidrs, Namespace, PodCache};
+use super::fields::{NamespaceFields, NodeFields, PodFields};
 use crate::server::Server;
 
 /// A watch is renewed after this time, so that a connection that died silently is noticed.
@@ -39,11 +40,11 @@ pub(super) fn start(
             let own_pods = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
             let own_node = watcher::Config::default().fields(&format!("metadata.name={node}"));
             tokio::join!(
-                watch(client.clone(), "Pod", own_pods, |change| update_pods(&cache, change)),
-                watch(client.clone(), "Namespace", watcher::Config::default(), |change| {
-                    update_namespaces(&cache, change);
+                watch::<PodFields>(client.clone(), "Pod", own_pods, |change| update_pods(&cache, change)),
+                watch::<NamespaceFields>(client.clone(), "Namespace", watcher::Config::default(), |change| {
+                    update_namespaces(&cache, change)
                 }),
-                watch(client.clone(), "Node", own_node, |change| update_node(&cache, change)),
+                watch::<NodeFields>(client.clone(), "Node", own_node, |change| update_node(&cache, change)),
             );
         });
     };
@@ -51,25 +52,29 @@ pub(super) fn start(
     started.map(drop).map_err(|error| format!("start the pod watch thread: {error}"))
 }
 
-async fn watch(client: Client, kind: &str, config: watcher::Config, handle: impl Fn(ObjectChange)) {
+async fn watch<S: Selection>(
+    client: Client,
+    kind: &str,
+    config: watcher::Config,
+    handle: impl Fn(ObjectChange),
+) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let api: Api<PartialObject<S>> = Api::all_with(client, &resource);
     let events = watcher::watcher(api, config.timeout(WATCH_SECONDS)).backoff(Backoff::new());
     pin_mut!(events);
-    let value = |object: DynamicObject| serde_json::to_value(object).unwrap_or_default();
     let (mut all, mut last_error) = (Vec::new(), String::new());
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init) => all.clear(),
-            Ok(Event::InitApply(object)) => all.push(value(object)),
+            Ok(Event::InitApply(object)) => all.push(object.into_value()),
             Ok(Event::InitDone) => {
                 handle(ObjectChange::Listed(std::mem::take(&mut all)));
                 if !std::mem::take(&mut last_error).is_empty() {
                     info!(kind, "watch works again");
                 }
             }
-            Ok(Event::Apply(object)) => handle(ObjectChange::Updated(value(object))),
-            Ok(Event::Delete(object)) => handle(ObjectChange::Deleted(value(object))),
+            Ok(Event::Apply(object)) => handle(ObjectChange::Updated(object.into_value())),
+            Ok(Event::Delete(object)) => handle(ObjectChange::Deleted(object.into_value())),
             Err(error) => {
                 let text = error.to_string();
                 if text != last_error {

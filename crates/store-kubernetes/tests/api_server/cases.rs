@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use podwire_block_ipam::store::{Cached, Change, Memo, Store, StoreError};
 use podwire_block_ipam::timestamp::Timestamp;
 use podwire_block_ipam::{
-    key, AffinityOwner, Allocator, Handle, IpFamily, Node, Pool, Refill, Release, Request, Rules, Transfer,
-    Tunnel,
+    key, AffinityOwner, Allocator, BlockIndex, Handle, IpFamily, Node, Pool, Refill, Release, Request, Rules,
+    Transfer, Tunnel,
 };
 use podwire_store_kubernetes::{ApiGroup, KubernetesStore};
 use podwire_test_servers::KubeApiServer;
@@ -43,6 +43,7 @@ cases![
     a_malformed_object_does_not_block_others,
     a_node_has_its_kubernetes_labels,
     a_nodes_address_is_in_its_annotations_and_is_followed,
+    a_heartbeat_of_a_node_changes_no_index,
     refusals_have_the_servers_message,
     a_dropped_setting_is_reported,
     an_endpoint_is_read_from_its_pod,
@@ -489,6 +490,36 @@ fn a_nodes_address_is_in_its_annotations_and_is_followed(server: &mut KubeApiSer
     while !follow.wait(timeout).unwrap().unwrap_or_default().contains(&gone) {
         assert!(Instant::now() < until, "it is gone");
     }
+}
+
+/// The routes are reconciled when the index changes.
+fn a_heartbeat_of_a_node_changes_no_index(server: &mut KubeApiServer) {
+    let store = open(server, ApiGroup::V1);
+    let node = json!({"metadata": {"name": "node1", "labels": {"zone": "west"}}});
+    server.request("POST", "/api/v1/nodes", Some(&node)).unwrap();
+    let mut follow = store.follow(&[key::NODES]).unwrap();
+    let mut index = BlockIndex::default();
+    assert!(index.apply(follow.wait(Duration::from_secs(30)).unwrap().unwrap()));
+    let (labels, address) =
+        (json!({"zone": "east"}), json!({"projectcalico.org/IPv4Address": "192.168.0.7/24"}));
+    for change in [json!({"labels": labels}), json!({"annotations": address})] {
+        for beat in 1..=3 {
+            let condition = json!({"type": "Ready", "status": "True", "reason": beat.to_string()});
+            let images = json!([{"names": ["registry/a"], "sizeBytes": beat}]);
+            let status = json!({"status": {"conditions": [condition], "images": images}});
+            server.patch("/api/v1/nodes/node1/status", &status);
+        }
+        server.patch("/api/v1/nodes/node1", &json!({"metadata": change}));
+        let until = Instant::now() + Duration::from_secs(30);
+        let mut changed = Vec::new();
+        while !changed.contains(&true) {
+            assert!(Instant::now() < until, "the change of {change} is reported");
+            let changes = follow.wait(Duration::from_secs(30)).unwrap().unwrap_or_default();
+            changed.extend(changes.into_iter().map(|one| index.apply(vec![one])));
+        }
+        assert_eq!(changed, [false, false, false, true], "three heartbeats, then {change}");
+    }
+    server.request("DELETE", "/api/v1/nodes/node1", None).unwrap();
 }
 
 fn a_malformed_object_does_not_block_others(server: &mut KubeApiServer) {
