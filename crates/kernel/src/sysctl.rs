@@ -63,6 +63,18 @@ fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
 }
 
+/// As [`ensure`]. In a container, where /proc/sys is read-only, it writes to the node's directory, if that is mounted at
+/// `/host/proc/sys`.
+pub fn ensure_outside_container(key: &str, value: &str) -> Result<()> {
+    match ensure(key, value) {
+        Err(Error::File(error)) if is_read_only(&error.source) => {
+            let path = PathBuf::from("/host/proc/sys").join(key);
+            fs::write(&path, value).map_err(|source| FileError { doing: "write sysctl", path, source }.into())
+        }
+        other => other,
+    }
+}
+
 /// As [`write`], but succeeds if the kernel lacks the sysctl. For new links, whose value need not be read first.
 pub fn set_if_there(key: &str, value: &str) -> Result<()> {
     match write(key, value) {

@@ -13,6 +13,8 @@ use podwire_ip::IpFamily;
 pub const GROUP_LINK: u32 = 1;
 /// The group of notices about neighbours and forwarding databases (`RTNLGRP_NEIGH`).
 pub const GROUP_NEIGHBOUR: u32 = 3;
+/// The group of notices about traffic control (`RTNLGRP_TC`).
+pub const GROUP_TC: u32 = 4;
 /// The groups of notices about addresses (`RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`).
 pub const GROUPS_ADDRESS: [u32; 2] = [5, 9];
 /// The groups of notices about routes (`RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_ROUTE`).

@@ -61,6 +61,11 @@ pub trait Reconciler: Send + 'static {
     /// Publishes the outcome of a reconcile that took `took`: status, metrics, log.
     fn report(&mut self, outcome: Result<Self::Report, Self::Error>, took: Duration);
 
+    /// When the next reconcile is due without an event, if before the resync.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
     /// The sockets on which kernel notifications arrive. They may change with each reconcile.
     fn event_sources(&self) -> Vec<BorrowedFd<'_>>;
 
@@ -151,7 +156,8 @@ impl<R: Reconciler> Loop<R> {
         let mut end = Instant::now() + pause;
         let mut events_failed = false;
         loop {
-            let left = end.saturating_duration_since(Instant::now());
+            let next = self.reconciler.due().filter(|_| !events_failed).map_or(end, |due| due.min(end));
+            let left = next.saturating_duration_since(Instant::now());
             let mut fds = vec![self.wakeups.as_fd()];
             if !events_failed {
                 fds.extend(self.reconciler.event_sources());

@@ -10,7 +10,7 @@ mod skeleton;
 
 use std::net::IpAddr;
 
-use podwire_netlink::nft::{self, Element, Transaction, Value};
+use podwire_netlink::nft::{self, Element, Table, Transaction, Value};
 use podwire_netlink::Socket;
 
 use super::elements::{self, is_owned_by, Entry, Insertion};
@@ -176,4 +176,14 @@ pub(super) fn is_unused(nft: &mut Socket) -> Result<bool> {
         }
     }
     skeleton::admin_chains_are_empty(nft)
+}
+
+/// Whether the administrator has rules for forwarded packets.
+pub fn has_administrator_rules(nft: &mut Socket) -> Result<bool> {
+    Ok(nft::has_table(nft, &TABLE)? && !skeleton::admin_chains_are_empty(nft)?)
+}
+
+/// Whether a notice about this chain may be about the administrator's rules.
+pub fn is_administrators(table: &Table, chain: Option<&str>) -> bool {
+    *table == TABLE && chain.is_some()
 }

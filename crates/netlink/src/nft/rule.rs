@@ -166,6 +166,14 @@ impl Rule {
     pub const RELATED: u32 = 1 << 2;
     /// `ct status` bit of a connection whose destination is rewritten.
     pub const DNAT: u32 = 1 << 5;
+    /// `ct status` bit of a connection whose source is rewritten.
+    pub const SNAT: u32 = 1 << 4;
+    /// `ct status` bit of a connection that has had packets in both directions for some time.
+    pub const ASSURED: u32 = 1 << 2;
+    /// `ct status` bit of a connection whose sequence numbers are rewritten.
+    pub const SEQUENCE_ADJUSTED: u32 = 1 << 6;
+    /// `ct status` bit of a connection that a helper reads, such as that of FTP.
+    pub const HELPER: u32 = 1 << 13;
 
     /// A rule for every packet.
     pub fn new() -> Rule {

@@ -24,6 +24,7 @@ pub mod attribute {
     pub const PROMISCUITY: u16 = 30;
     pub const NUM_TX_QUEUES: u16 = 31;
     pub const NUM_RX_QUEUES: u16 = 32;
+    pub const LINK_NETNSID: u16 = 37;
     pub const PERM_ADDRESS: u16 = 54;
     pub const PARENT_DEV_NAME: u16 = 56;
     pub const ALLMULTI: u16 = 61;
@@ -106,6 +107,8 @@ pub struct Link {
     pub master: Option<u32>,
     /// The index of the other end or of the parent, which may be in another namespace.
     pub link: Option<u32>,
+    /// The number of the namespace of the other end or of the parent, if it is another namespace.
+    pub link_netns: Option<i32>,
     /// The driver: `veth`, `bridge`, `ifb`…
     pub kind: String,
     /// The permanent hardware address, if it has one (since Linux 5.6).
@@ -173,6 +176,7 @@ impl Link {
                 a::OPERSTATE => link.operstate = attr.u8().unwrap_or(0),
                 a::MASTER => link.master = attr.u32(),
                 a::LINK => link.link = attr.u32(),
+                a::LINK_NETNSID => link.link_netns = attr.u32().map(|id| id as i32),
                 a::IFALIAS => link.alias = attr.string(),
                 a::PERM_ADDRESS => link.permanent_mac = attr.value.to_vec(),
                 a::PARENT_DEV_NAME => link.parent = attr.string(),

@@ -2,6 +2,7 @@
 //! incoming packets to another device, which applies a bucket to ingress.
 
 pub mod htb;
+pub mod program;
 
 use crate::error::Result;
 use crate::message::{Frame, Message};
@@ -186,26 +187,34 @@ fn read_redirects(frame: Frame<'_>) -> Vec<u32> {
 
 /// The queueing disciplines of a device.
 pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Discipline>> {
-    let message = Message::new(libc::RTM_GETQDISC, 0, format!("list queues of link number {link}"))
-        .raw(&header(link, 0, 0, 0));
-    let mut all = route.list(message, read)?;
+    let mut all = list_all(route)?;
     all.retain(|discipline| discipline.link == link);
     Ok(all)
 }
 
-fn read(frame: Frame<'_>) -> Option<Discipline> {
-    if frame.kind != libc::RTM_NEWQDISC {
-        return None;
-    }
-    let head = frame.body.get(..20)?;
-    let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let mut discipline = Discipline { link: word(4), kind: String::new(), parent: word(12), bucket: None };
-    for attr in frame.attrs(20) {
-        match attr.kind {
-            TCA_KIND => discipline.kind = attr.string(),
-            TCA_OPTIONS if discipline.kind == "tbf" => discipline.bucket = TokenBucket::read(attr),
-            _ => {}
+/// The queueing disciplines of all devices.
+pub fn list_all(route: &mut Socket) -> Result<Vec<Discipline>> {
+    let message = Message::new(libc::RTM_GETQDISC, 0, "list queues").raw(&header(0, 0, 0, 0));
+    route.list(message, Discipline::read)
+}
+
+impl Discipline {
+    /// Reads a discipline from `RTM_NEWQDISC` or `RTM_DELQDISC`.
+    pub fn read(frame: Frame<'_>) -> Option<Discipline> {
+        if frame.kind != libc::RTM_NEWQDISC && frame.kind != libc::RTM_DELQDISC {
+            return None;
         }
+        let head = frame.body.get(..20)?;
+        let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let mut discipline =
+            Discipline { link: word(4), kind: String::new(), parent: word(12), bucket: None };
+        for attr in frame.attrs(20) {
+            match attr.kind {
+                TCA_KIND => discipline.kind = attr.string(),
+                TCA_OPTIONS if discipline.kind == "tbf" => discipline.bucket = TokenBucket::read(attr),
+                _ => {}
+            }
+        }
+        Some(discipline)
     }
-    Some(discipline)
 }
