@@ -41,6 +41,7 @@ impl Node {
                 node_name: NODE.into(),
                 lists_pods: true,
                 close_denied: false,
+                ..PolicyAgentOptions::default()
             })
         })??;
         policy_agent.set_networks(vec!["10.9.0.0/16".parse()?], Vec::new())?;

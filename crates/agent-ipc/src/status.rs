@@ -48,6 +48,8 @@ pub struct Status {
     /// The policy agent, if the agent enforces policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStatus>,
+    /// The fast path.
+    pub fast_path: FastPathStatus,
 }
 
 /// The mode of an agent.
@@ -111,6 +113,30 @@ pub struct AddressStatus {
     /// Why the store cannot be used now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// The state of the fast path: eBPF programs for packets of accepted connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FastPathStatus {
+    /// Whether connections can take the fast path.
+    pub on: bool,
+    /// If not, why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The number of pod interfaces with programs.
+    pub pods: usize,
+    /// The uplinks and tunnels with programs.
+    pub uplinks: Vec<String>,
+    /// The number of pod interfaces without programs.
+    pub normal_pod_count: usize,
+    /// The first 20 of them as `network/container/interface`, each with the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub normal_pods: BTreeMap<String, String>,
+    /// Packets that took the fast path since the agent started.
+    pub packets: u64,
+    /// Bytes that took the fast path since the agent started.
+    pub bytes: u64,
 }
 
 /// The state of the policy agent.

@@ -29,15 +29,17 @@ use podwire_agent_ipc::status::{Mode, Phase};
 use podwire_bgp::Bird;
 use podwire_block_ipam::store::{Store, StoreError};
 use podwire_block_ipam::Ownership;
+use podwire_fast_path::FastPath;
 use podwire_http_server::Listen;
 use podwire_overlay::UplinkPreference;
 use tracing::info;
 
+use crate::fast_path::FastPathMode;
 use crate::metrics::Metrics;
 use crate::policies::{self, PolicyOptions};
 use crate::shutdown::Shutdown;
 use crate::status::StatusHandle;
-use crate::{http, Result};
+use crate::{fast_path, http, Result};
 use allocator::BlockAllocator;
 use registration::{Registration, Registrations};
 use routes::RouteOptions;
@@ -71,6 +73,8 @@ pub struct Settings {
     pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
     pub policy_cut: bool,
+    /// Whether connections may take the fast path.
+    pub fast_path: FastPathMode,
 }
 
 /// Runs until SIGTERM or SIGINT. Routes, rules and leases stay, so pods keep their connections. `opener` opens the
@@ -81,17 +85,19 @@ where
 {
     let mut shutdown = Shutdown::listen()?;
     let status = StatusHandle::new(&settings.node, Mode::Calico);
+    let fast_path = fast_path::start(settings.fast_path, &status);
     let policy_agent = match settings.policy.clone() {
         Some(source) => {
             let (node, closes_connections) = (settings.node.as_str(), settings.policy_cut);
-            let options = PolicyOptions { node, source, closes_connections, guarded: Vec::new() };
+            let (guarded, fast_path) = (Vec::new(), fast_path.clone());
+            let options = PolicyOptions { node, source, closes_connections, guarded, fast_path };
             Some(policies::start(options, &status)?)
         }
         None => None,
     };
-    let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent));
+    let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent, fast_path.clone()));
     let allocator = start_allocator(&settings, &status, opener.clone())?;
-    let _watcher = start_routes(&settings, allocator, &status, &metrics, opener)?;
+    let _watcher = start_routes(&settings, allocator, fast_path, &status, &metrics, opener)?;
     if let Some(listen) = settings.health {
         http::serve(listen, status, metrics).await?;
     }
@@ -132,6 +138,7 @@ where
 fn start_routes<O>(
     settings: &Settings,
     allocator: BlockAllocator,
+    fast_path: Option<FastPath>,
     status: &StatusHandle,
     metrics: &Arc<Metrics>,
     opener: O,
@@ -154,6 +161,7 @@ where
         is_member: Box::new(move || cluster.as_ref().is_some_and(|cluster| cluster.has_node(&node))),
         registrations,
         bgp,
+        fast_path,
         status: status.clone(),
         metrics: metrics.clone(),
     })?;

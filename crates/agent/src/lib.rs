@@ -15,6 +15,7 @@
 
 pub mod calico;
 mod error;
+mod fast_path;
 pub mod flannel;
 mod http;
 mod kernel_watch;
@@ -26,3 +27,4 @@ mod shutdown;
 mod status;
 
 pub use error::{Error, Result};
+pub use fast_path::FastPathMode;

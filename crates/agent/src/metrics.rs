@@ -4,6 +4,7 @@
 //! happens.
 
 mod calico;
+mod fast_path;
 mod flannel;
 mod policies;
 
@@ -11,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use podwire_agent_ipc::status::{Mode, Phase, Status};
+use podwire_fast_path::FastPath;
 use podwire_overlay::ObjectCounts;
 use podwire_policy_agent::PolicyAgent;
 use prometheus_client::encoding::text;
@@ -21,6 +23,7 @@ use prometheus_client::metrics::histogram::{exponential_buckets, Histogram};
 use prometheus_client::registry::{Registry, Unit};
 
 use calico::CalicoMetrics;
+use fast_path::FastPathMetrics;
 pub(crate) use flannel::FlannelMetrics;
 use policies::PolicyMetrics;
 
@@ -43,6 +46,7 @@ pub(crate) struct Metrics {
     flannel: Option<FlannelMetrics>,
     calico: Option<CalicoMetrics>,
     policies: Option<PolicyMetrics>,
+    fast_path: Option<(FastPath, FastPathMetrics)>,
     /// One reader at a time, so that none sees values that are half set for another.
     reading: Mutex<()>,
 }
@@ -53,7 +57,7 @@ fn seconds() -> Histogram {
 }
 
 impl Metrics {
-    pub(crate) fn new(mode: Mode, policy_agent: Option<PolicyAgent>) -> Metrics {
+    pub(crate) fn new(mode: Mode, policy_agent: Option<PolicyAgent>, fast_path: Option<FastPath>) -> Metrics {
         let mut metrics = Metrics {
             registry: Registry::with_prefix("podwire_agent"),
             ready: Gauge::default(),
@@ -69,6 +73,7 @@ impl Metrics {
             flannel: None,
             calico: None,
             policies: None,
+            fast_path: None,
             reading: Mutex::default(),
         };
         metrics.register();
@@ -78,6 +83,7 @@ impl Metrics {
             Mode::Calico => metrics.calico = Some(CalicoMetrics::register(registry)),
         }
         metrics.policies = policy_agent.map(|agent| PolicyMetrics::register(registry, agent));
+        metrics.fast_path = fast_path.map(|fast_path| (fast_path, FastPathMetrics::register(registry)));
         metrics
     }
 
@@ -133,6 +139,7 @@ impl Metrics {
         self.flannel.iter().for_each(|metrics| metrics.update(status));
         self.calico.iter().for_each(|metrics| metrics.update(status));
         self.policies.iter().for_each(PolicyMetrics::update);
+        self.fast_path.iter().for_each(|(fast_path, metrics)| metrics.update(fast_path));
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut text, &self.registry);
@@ -151,7 +158,7 @@ mod tests {
         let addresses = Some(AddressStatus { leases: 3, warm_pool: 4, ..AddressStatus::default() });
         let oversized_pods = [("default/a".to_owned(), 1450)].into();
         let status = Status { phase: Phase::Ready, peers: 2, addresses, oversized_pods, ..Status::default() };
-        let text = Metrics::new(Mode::Calico, None).text(&status);
+        let text = Metrics::new(Mode::Calico, None, None).text(&status);
         for line in [
             "podwire_agent_ready 1",
             "podwire_agent_peers 2",
@@ -163,7 +170,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} is not in {text}");
         }
-        let text = Metrics::new(Mode::Flannel, None)
+        let text = Metrics::new(Mode::Flannel, None, None)
             .text(&Status { pod_cidrs: vec!["10.244.7.0/24".into()], ..Status::default() });
         assert!(text.contains("podwire_agent_pod_cidr_addresses 256"), "{text}");
         assert!(!text.contains("warm_pool"));

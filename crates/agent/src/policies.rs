@@ -4,8 +4,9 @@ use std::path::Path;
 
 use ipnet::IpNet;
 use podwire_agent_ipc::status::{PolicyStatus, UnguardedPods, UnmatchedSelectors};
+use podwire_fast_path::FastPath;
 use podwire_kubernetes::Backoff;
-use podwire_policy_agent::{PolicyAgent, PolicyAgentOptions, Source};
+use podwire_policy_agent::{OnClosed, PolicyAgent, PolicyAgentOptions, Source};
 use tracing::error;
 
 use crate::status::StatusHandle;
@@ -22,15 +23,18 @@ pub(crate) struct PolicyOptions<'a> {
     pub(crate) closes_connections: bool,
     /// The pod CIDRs of the previous agent. They are guarded at once, because this agent does not know its own yet.
     pub(crate) guarded: Vec<IpNet>,
+    /// The fast path, which must forget connections that are closed.
+    pub(crate) fast_path: Option<FastPath>,
 }
 
 /// Starts the policy agent. It accepts requests of plugins at once and answers them when its source is complete.
 pub(crate) fn start(options: PolicyOptions<'_>, status: &StatusHandle) -> Result<PolicyAgent> {
-    let PolicyOptions { node, source, closes_connections, guarded } = options;
+    let PolicyOptions { node, source, closes_connections, guarded, fast_path } = options;
     let agent = PolicyAgent::start(PolicyAgentOptions {
         node_name: node.to_owned(),
         lists_pods: source.lists_pods(),
         close_denied: closes_connections,
+        closed: OnClosed::new(move || fast_path.iter().for_each(FastPath::forget_flows)),
     })?;
     agent.set_networks(guarded, Vec::new())?;
     podwire_policy_agent::serve_plugins(Path::new(podwire_policy_agent::SOCKET), agent.clone())?;

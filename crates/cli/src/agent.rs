@@ -1,6 +1,7 @@
 //! `podwire agent …`: the daemon of a node, in one of two modes.
 
 mod calico;
+mod fast_path_flags;
 mod flannel;
 mod policy_flags;
 

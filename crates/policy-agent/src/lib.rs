@@ -45,7 +45,7 @@ pub use agent::PolicyAgent;
 pub use dataplane::{DropCounts, TableSize};
 pub use error::{Error, Result};
 pub use podwire_agent_ipc::policy::SOCKET;
-pub use reconciler::PolicyAgentOptions;
+pub use reconciler::{OnClosed, PolicyAgentOptions};
 pub use server::serve as serve_plugins;
 pub use source::{timestamp, yaml_documents, PolicyFiles, Source};
 pub use status::PolicyStatus;

@@ -1,7 +1,9 @@
 //! The policy reconciler: it holds the cluster state and brings the kernel to the program compiled from it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
@@ -34,6 +36,31 @@ pub struct PolicyAgentOptions {
     pub lists_pods: bool,
     /// Whether the agent closes connections that a new policy denies.
     pub close_denied: bool,
+    /// Called after connections were closed.
+    pub closed: OnClosed,
+}
+
+/// Something that must know when connections were closed.
+#[derive(Clone)]
+pub struct OnClosed(Arc<dyn Fn() + Send + Sync>);
+
+impl OnClosed {
+    /// Calls `notify` then, in the policy thread.
+    pub fn new(notify: impl Fn() + Send + Sync + 'static) -> OnClosed {
+        OnClosed(Arc::new(notify))
+    }
+}
+
+impl Default for OnClosed {
+    fn default() -> OnClosed {
+        OnClosed::new(|| {})
+    }
+}
+
+impl fmt::Debug for OnClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnClosed")
+    }
 }
 
 /// The state of the policy thread.
@@ -61,6 +88,7 @@ pub(crate) struct PolicyReconciler {
     drop_log: Option<DropLog>,
     /// `None` unless the agent closes connections.
     cleanup: Option<ConnectionCleanup>,
+    closed: OnClosed,
     released: ReleasedAddresses,
     /// Pods that were attached before their network had policies, and are not guarded yet.
     earlier: EarlierPods,
@@ -107,6 +135,7 @@ impl PolicyReconciler {
             logged: BTreeSet::new(),
             drop_log: DropLog::open().inspect_err(warn_not_logged).ok(),
             cleanup: options.close_denied.then(ConnectionCleanup::open).transpose()?,
+            closed: options.closed,
             released,
             earlier: EarlierPods::new(recorded.without_policy),
             unguarded: BTreeSet::new(),
@@ -135,7 +164,11 @@ impl PolicyReconciler {
         if repaired {
             cleanup.forget_checked();
         }
-        cleanup.close_denied(compiler.program(), &mut self.tables)
+        let closed = cleanup.close_denied(compiler.program(), &mut self.tables)?;
+        if closed > 0 {
+            (self.closed.0)();
+        }
+        Ok(closed)
     }
 
     /// Adds the pods that were attached before their network had policies, and reports those that are not guarded.
@@ -156,7 +189,9 @@ impl PolicyReconciler {
     /// may not inherit the connections of its address.
     fn respond(&mut self) -> Result<()> {
         for waiting in &self.waiting {
-            self.released.before_reuse(&waiting.interface.addresses)?;
+            if self.released.before_reuse(&waiting.interface.addresses)? {
+                (self.closed.0)();
+            }
         }
         let (cluster, lists_pods, now) = (&self.cluster, self.lists_pods, Instant::now());
         self.waiting.retain(|Waiting { interface, until, sender }| {

@@ -47,19 +47,19 @@ impl ReleasedAddresses {
         self.released.extend(addresses);
     }
 
-    /// Deletes the connections that a pod would inherit with these addresses.
-    pub fn before_reuse(&mut self, addresses: &[IpAddr]) -> Result<()> {
+    /// Deletes the connections that a pod would inherit with these addresses. Returns whether there could be any.
+    pub fn before_reuse(&mut self, addresses: &[IpAddr]) -> Result<bool> {
         let inherits = |ip: &&IpAddr| self.released.contains(ip) || self.earlier.contains(ip);
         let inheriting: Vec<IpAddr> = addresses.iter().filter(inherits).copied().collect();
         if inheriting.is_empty() || is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         ct::delete_of_addresses(&mut self.conntrack, &inheriting)?;
         for ip in &inheriting {
             self.released.remove(ip);
             self.earlier.remove(ip);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Deletes the connections of all addresses that were released, unless the last sweep was a moment ago.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::status::{Phase, UnreachableNode};
 use podwire_block_ipam::BlockIndex;
+use podwire_fast_path::FastPath;
 use podwire_fs::FileError;
 use podwire_kernel::{sysctl, Host};
 use podwire_netlink::rt::address;
@@ -40,6 +41,7 @@ pub(crate) struct RouteOptions {
     pub(crate) is_member: IsMember,
     pub(crate) registrations: Registrations,
     pub(crate) bgp: Option<Sender<podwire_bgp::Desired>>,
+    pub(crate) fast_path: Option<FastPath>,
     pub(crate) status: StatusHandle,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -110,6 +112,10 @@ impl RouteReconciler {
         self.show(&desired, desired.unreachable.iter().cloned().chain(refused).collect());
         if !is_deleted {
             self.register(&desired);
+        }
+        if let Some(fast_path) = &self.options.fast_path {
+            let devices = BlockBackend::devices().map(str::to_owned);
+            fast_path.set_uplinks(links.iter().map(|link| link.name.clone()).chain(devices).collect());
         }
         if let Some(bgp) = &self.options.bgp {
             let addresses = links.iter().map(|uplink| uplink.address).collect();

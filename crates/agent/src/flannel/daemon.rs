@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use podwire_agent_ipc::status::{Mode, StoreStatus};
+use podwire_fast_path::FastPath;
 use podwire_kernel::Host;
 use podwire_kubernetes::Backoff;
 use podwire_overlay::{Uplink, UplinkPreference, Watch};
@@ -26,22 +27,25 @@ use crate::metrics::Metrics;
 use crate::policies::{self, PolicyOptions};
 use crate::shutdown::Shutdown;
 use crate::status::StatusHandle;
-use crate::{http, plugin_calls, Error, Result};
+use crate::{fast_path, http, plugin_calls, Error, Result};
 
 /// Runs until SIGTERM or SIGINT. Routes, rules and files stay, so pods keep their connections.
 pub async fn run(settings: Settings, source: Source) -> Result<()> {
     let status = StatusHandle::new(&settings.node_name, Mode::Flannel);
     // A file that cannot be read is reported when the pod CIDR is acquired.
     let previous = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().pod_cidrs();
+    let fast_path = fast_path::start(settings.fast_path, &status);
     let policy_agent = match settings.policy.clone() {
         Some(source) => {
             let (node, closes_connections) = (settings.node_name.as_str(), settings.policy_cut);
             let guarded = previous.iter().collect();
-            Some(policies::start(PolicyOptions { node, source, closes_connections, guarded }, &status)?)
+            let fast_path = fast_path.clone();
+            let options = PolicyOptions { node, source, closes_connections, guarded, fast_path };
+            Some(policies::start(options, &status)?)
         }
         None => None,
     };
-    let metrics = Arc::new(Metrics::new(Mode::Flannel, policy_agent.clone()));
+    let metrics = Arc::new(Metrics::new(Mode::Flannel, policy_agent.clone(), fast_path.clone()));
     if let Some(metrics) = metrics.flannel() {
         metrics.set_host_local_dir(settings.host_local_dir.clone());
     }
@@ -59,6 +63,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
         source,
         routes,
         policy_agent,
+        fast_path,
         status,
         metrics,
         own: None,
@@ -76,6 +81,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
 
 /// Hands this node's routes over to flanneld, whose rules must be in place already.
 pub fn retire() -> Result<()> {
+    fast_path::remove();
     for change in podwire_overlay::hand_over(&mut Host::here()?)? {
         info!(change, "kernel changed");
     }
@@ -87,6 +93,7 @@ struct Daemon {
     source: Source,
     routes: Routes,
     policy_agent: Option<PolicyAgent>,
+    fast_path: Option<FastPath>,
     status: StatusHandle,
     metrics: Arc<Metrics>,
     /// This node, as it was last registered.
@@ -266,6 +273,10 @@ impl Daemon {
                     self.register(network, registration).await?;
                 }
                 network.uplinks.clone_from(&applied.uplinks);
+                if let Some(fast_path) = &self.fast_path {
+                    let uplinks = applied.uplinks.iter().map(|uplink| uplink.name.clone());
+                    fast_path.set_uplinks(uplinks.chain(network.backend.devices()).collect());
+                }
                 self.announce(network, &applied).await
             }
             Event::Failed(why) => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use podwire_http_server::Listen;
 use podwire_overlay::{FirewallOptions, UplinkPreference};
 
+use crate::fast_path::FastPathMode;
 use crate::flannel::conflist::Conflist;
 
 /// The settings.
@@ -48,6 +49,8 @@ pub struct Settings {
     pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
     pub policy_cut: bool,
+    /// Whether connections may take the fast path.
+    pub fast_path: FastPathMode,
 }
 
 impl Settings {
@@ -72,6 +75,7 @@ impl Settings {
             set_network_available: true,
             policy: None,
             policy_cut: false,
+            fast_path: FastPathMode::default(),
         }
     }
 }

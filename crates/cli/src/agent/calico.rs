@@ -11,6 +11,7 @@ use podwire_http_server::Listen;
 use podwire_kubernetes::ClientOptions;
 use podwire_overlay::UplinkPreference;
 
+use super::fast_path_flags::FastPathFlags;
 use super::policy_flags::PolicyFlags;
 use crate::failure::Failure;
 use crate::ipam::NodeFlags;
@@ -65,6 +66,8 @@ pub(crate) struct Calico {
     bgp_passwords: Option<PathBuf>,
     #[command(flatten)]
     policy: PolicyFlags,
+    #[command(flatten)]
+    fast_path: FastPathFlags,
     /// Time between two full comparisons with the kernel.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
     resync: Duration,
@@ -123,6 +126,7 @@ impl Calico {
                 .then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
             policy,
             policy_cut: self.policy.policy_cut,
+            fast_path: self.fast_path.mode(),
         })
     }
 }

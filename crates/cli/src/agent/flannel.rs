@@ -20,6 +20,7 @@ use self::conflist_flags::ConflistFlags;
 use self::etcd_flags::EtcdFlags;
 use self::interface_flags::InterfaceFlags;
 use self::kubernetes_flags::KubernetesFlags;
+use super::fast_path_flags::FastPathFlags;
 use super::policy_flags::PolicyFlags;
 use crate::failure::Failure;
 use crate::{duration, log};
@@ -111,6 +112,8 @@ pub(crate) struct Flannel {
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: log::Format,
     // Last: each has a help heading, which would also hold for flags that follow.
+    #[command(flatten)]
+    fast_path: FastPathFlags,
     #[command(flatten)]
     etcd: EtcdFlags,
     #[command(flatten)]
@@ -217,6 +220,7 @@ impl Flannel {
             set_network_available: self.kubernetes.set_node_network_unavailable,
             policy,
             policy_cut: self.policy.policy_cut,
+            fast_path: self.fast_path.mode(),
             ..Settings::new(name)
         })
     }

@@ -1,0 +1,64 @@
+//! Attaches programs to devices, and removes them.
+
+use podwire_kernel::shaping::{self, FAST_PATH};
+use podwire_kernel::Host;
+use podwire_netlink::rt::link::{self, Link};
+use podwire_netlink::rt::tc::program::{self, Direction};
+use podwire_netlink::rt::tc::{self, Discipline};
+use podwire_netlink::Socket;
+
+use crate::devices::Device;
+use crate::error::Result;
+use crate::programs::Programs;
+use crate::rules;
+
+/// The discipline that holds programs.
+pub(crate) const CLSACT: &str = "clsact";
+
+/// Attaches the programs for a device's role, in place of those of an earlier agent.
+pub(crate) fn attach(route: &mut Socket, programs: &Programs, index: u32, device: &Device) -> Result<()> {
+    match route.request(program::add_clsact(index, &device.name)) {
+        Err(error) if error.is_exists() => {}
+        other => other?,
+    }
+    // 1. Egress learns flows that 2. ingress redirects.
+    for direction in [Direction::Egress, Direction::Ingress] {
+        let program = programs.of(device.role, direction)?;
+        route.request(program::set(index, &device.name, direction, FAST_PATH, program))?;
+    }
+    Ok(())
+}
+
+/// Removes our programs from all devices that may not have them. Returns the devices' names.
+pub(crate) fn detach_others(
+    host: &mut Host,
+    links: &[Link],
+    disciplines: &[Discipline],
+    keep: impl Fn(u32) -> bool,
+) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for link in links.iter().filter(|link| !keep(link.index)) {
+        let holds_programs = |one: &Discipline| one.link == link.index && one.kind == CLSACT;
+        if disciplines.iter().any(holds_programs) && shaping::remove_fast_path(host, link)? {
+            removed.push(link.name.clone());
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes the fast path of the node: packets take the normal path, and connections go on. Returns a text for each thing
+/// that was removed. The sysctls that make conntrack liberal stay, because it has not seen all packets of the
+/// connections.
+pub fn remove(host: &mut Host) -> Result<Vec<String>> {
+    let mut removed = Vec::new();
+    if let Some(nft) = host.find_nft()? {
+        if rules::remove(nft)? {
+            removed.push(format!("table {}", rules::TABLE));
+        }
+    }
+    let links = link::list(&mut host.route)?;
+    let disciplines = tc::list_all(&mut host.route)?;
+    let devices = detach_others(host, &links, &disciplines, |_| false)?;
+    removed.extend(devices.into_iter().map(|name| format!("the programs of {name}")));
+    Ok(removed)
+}

@@ -1,0 +1,150 @@
+//! Which devices get programs, and why others do not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use podwire_netlink::rt::link::Link;
+use podwire_netlink::rt::tc::{Discipline, ROOT};
+
+/// What a device is to the fast path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The host end of a pod's veth pair.
+    Pod,
+    /// An uplink, or a VXLAN device.
+    Uplink,
+}
+
+/// A device that gets programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub name: String,
+    pub role: Role,
+    /// For pods: `network/container/interface`.
+    pub owner: String,
+}
+
+/// The desired state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Devices {
+    /// The devices with programs, by index.
+    pub fast: BTreeMap<u32, Device>,
+    /// The devices whose outgoing packets are marked: a packet that a bridge forwards has only the bridge's index.
+    pub marked: BTreeSet<u32>,
+    /// The owners of other pod interfaces, each with the reason.
+    pub normal: BTreeMap<String, String>,
+}
+
+/// Decides for all links of the node. `is_settled`: whether the device exists long enough that its plugins are done.
+pub(crate) fn choose(
+    links: &[Link],
+    disciplines: &[Discipline],
+    uplinks: &[String],
+    is_settled: impl Fn(&Link) -> bool,
+) -> Devices {
+    let mut devices = Devices::default();
+    for link in links {
+        let is_uplink = uplinks.contains(&link.name);
+        let role = match is_uplink {
+            true if link.mac.len() == 6 => Role::Uplink,
+            false if is_pod(link) => Role::Pod,
+            _ => continue,
+        };
+        let owner = if is_uplink { String::new() } else { link.alias.clone() };
+        let hindrance = hindrance(link, role, disciplines);
+        match hindrance {
+            Some(reason) if role == Role::Pod => drop(devices.normal.insert(owner, reason.to_owned())),
+            Some(_) => {}
+            None if role == Role::Pod && !is_settled(link) => {}
+            None => drop(devices.fast.insert(link.index, Device { name: link.name.clone(), role, owner })),
+        }
+    }
+    devices.marked = devices.fast.keys().copied().collect();
+    for bridge in links.iter().filter(|link| link.kind == "bridge") {
+        let mut ports = links.iter().filter(|link| link.master == Some(bridge.index)).peekable();
+        // Another port could be a tunnel, which would copy the mark to its own packets.
+        if ports.peek().is_some() && ports.all(|port| port.kind == "veth") {
+            devices.marked.insert(bridge.index);
+        }
+    }
+    devices
+}
+
+/// The plugins write the owner into the alias.
+fn is_pod(link: &Link) -> bool {
+    link.kind == "veth" && link.link_netns.is_some() && link.alias.split('/').count() >= 3
+}
+
+/// Why the device cannot have programs. They run before the discipline that limits what the pod sends, and skip the one
+/// that limits what it receives.
+fn hindrance(link: &Link, role: Role, disciplines: &[Discipline]) -> Option<&'static str> {
+    let mut own = disciplines.iter().filter(|one| one.link == link.index);
+    let refused = own.find_map(|one| match (one.kind.as_str(), one.parent == ROOT) {
+        ("clsact", _) => None,
+        ("ingress", _) => Some("another program filters or limits what the pod sends"),
+        ("noqueue", true) => None,
+        (_, true) if role == Role::Uplink => None,
+        (_, true) => Some("its traffic is limited"),
+        _ => None,
+    });
+    refused.or_else(|| (!link.is_up()).then_some("its device is down"))
+}
+
+#[cfg(test)]
+mod tests {
+    use podwire_netlink::rt::link::UP;
+
+    use super::*;
+
+    fn link(index: u32, name: &str, kind: &str) -> Link {
+        let (name, kind) = (name.to_owned(), kind.to_owned());
+        Link { index, name, kind, flags: UP, mac: vec![2, 0, 0, 0, 0, index as u8], ..Link::default() }
+    }
+
+    fn pod(index: u32, master: Option<u32>) -> Link {
+        let alias = format!("net/c{index}/eth0");
+        Link { alias, master, link_netns: Some(0), ..link(index, &format!("veth{index}"), "veth") }
+    }
+
+    fn discipline(link: u32, kind: &str, parent: u32) -> Discipline {
+        Discipline { link, kind: kind.into(), parent, bucket: None }
+    }
+
+    #[test]
+    fn pods_uplinks_and_bridges_of_pods_are_chosen() {
+        let links = [
+            link(1, "lo", ""),
+            // A node in a container has a veth as uplink.
+            Link { link_netns: Some(1), ..link(2, "eth0", "veth") },
+            link(3, "cni0", "bridge"),
+            pod(4, Some(3)),
+            pod(5, None),
+            // Another program's container.
+            Link { link_netns: Some(2), ..link(6, "veth6", "veth") },
+            link(7, "br1", "bridge"),
+            Link { master: Some(7), ..link(8, "vxlan9", "vxlan") },
+            Link { master: Some(7), ..pod(9, None) },
+        ];
+        let uplinks = ["eth0".to_owned(), "wg0".to_owned()];
+        let devices = choose(&links, &[], &uplinks, |_| true);
+        let roles: Vec<_> = devices.fast.iter().map(|(index, device)| (*index, device.role)).collect();
+        assert_eq!(roles, [(2, Role::Uplink), (4, Role::Pod), (5, Role::Pod), (9, Role::Pod)]);
+        assert_eq!(devices.marked.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 9]);
+        assert_eq!(devices.normal, BTreeMap::new());
+    }
+
+    #[test]
+    fn a_device_with_a_limit_stays_on_the_normal_path() {
+        let links =
+            [pod(4, None), pod(5, None), pod(6, None), Link { flags: 0, ..pod(7, None) }, pod(8, None)];
+        let disciplines = [
+            discipline(4, "tbf", ROOT),
+            discipline(5, "ingress", 0xffff_fff1),
+            discipline(6, "clsact", 0xffff_fff1),
+            discipline(6, "noqueue", ROOT),
+        ];
+        let devices = choose(&links, &disciplines, &[], |link| link.index != 8);
+        assert_eq!(devices.fast.keys().copied().collect::<Vec<_>>(), [6]);
+        let normal: Vec<_> = devices.normal.keys().map(String::as_str).collect();
+        assert_eq!(normal, ["net/c4/eth0", "net/c5/eth0", "net/c7/eth0"]);
+    }
+}
