@@ -165,8 +165,7 @@ impl Measure {
 /// A path on a network.
 pub struct Case {
     pub network: Network,
-    /// Policies about the pods.
-    pub policies: usize,
+    pub setup: Setup,
     pub path: Path,
     pub ends: Ends,
 }
@@ -174,15 +173,41 @@ pub struct Case {
 impl Case {
     /// The network and its policies.
     pub fn name(&self) -> String {
-        subject(self.network, self.policies)
+        subject(self.network, self.setup)
     }
 }
 
-/// The name of a network with so many policies.
-pub fn subject(network: Network, policies: usize) -> String {
-    match policies {
+/// What the agents do for the measured pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Setup {
+    /// Policies about the pods.
+    pub policies: usize,
+    /// Whether accepted connections may take the fast path.
+    pub fast_path: bool,
+}
+
+impl Setup {
+    /// Neither policies nor the fast path.
+    pub const NONE: Setup = Setup::policies(0);
+
+    /// So many policies, enforced by nftables alone.
+    pub const fn policies(policies: usize) -> Setup {
+        Setup { policies, fast_path: false }
+    }
+
+    /// One policy and the fast path.
+    pub const FAST: Setup = Setup { policies: 1, fast_path: true };
+}
+
+/// The name of a network with this setup.
+pub fn subject(network: Network, setup: Setup) -> String {
+    let name = match setup.policies {
         0 => network.name().into(),
         1 => format!("{}, 1 policy", network.name()),
         many => format!("{}, {many} policies", network.name()),
+    };
+    match setup.fast_path {
+        true => format!("{name}, fast path"),
+        false => name,
     }
 }

@@ -8,7 +8,7 @@ use podwire_kernel::Netns;
 use podwire_tests::{Chain, Node};
 use serde_json::{json, Value};
 
-use crate::case::{Case, Network, Path};
+use crate::case::{Case, Network, Path, Setup};
 use crate::raw::netns;
 use crate::traffic::{Ends, Server, PORT};
 
@@ -58,7 +58,7 @@ impl ChainNode {
         let case = |(path, client, server, target): (Path, &Arc<Netns>, &Arc<Server>, (Ipv4Addr, u16))| {
             let (client, server, nodes) = (client.clone(), server.clone(), vec![node.clone()]);
             let ends = Ends { client, server, target: target.into(), nodes };
-            Case { network: self.network, policies: 0, path, ends }
+            Case { network: self.network, setup: Setup::NONE, path, ends }
         };
         Ok(all.into_iter().map(case).collect())
     }

@@ -7,16 +7,19 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use podwire_kernel::Netns;
+use podwire_kernel::{Host, Netns};
+use podwire_netlink::rt::tc::{self, Discipline};
 use podwire_tests::podwire;
 use serde_json::{json, Value};
 
-use crate::case::{subject, Case, Network, Path};
+use crate::case::{subject, Case, Network, Path, Setup};
 use crate::traffic::{Ends, Server, PORT};
 
 const HOST_PORT: u16 = 30_080;
+const FAST_PATH_TIMEOUT: Duration = Duration::from_secs(60);
 /// The addresses of the lab's machines.
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 11);
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 10, 1);
@@ -28,7 +31,7 @@ const OTHER_PORTS: usize = 10_000;
 /// A running lab with the pods `client` and `server` on one node and `remote` on the other.
 pub struct Lab {
     network: Network,
-    policies: usize,
+    setup: Setup,
     between_nodes: Path,
     name: String,
     /// Removes the lab, however this program ends: it waits for the end of a pipe.
@@ -37,7 +40,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    pub fn up(network: Network, policies: usize, between_nodes: Path) -> Result<Lab> {
+    pub fn up(network: Network, setup: Setup, between_nodes: Path) -> Result<Lab> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("datapath-{}-{number}", std::process::id());
@@ -46,8 +49,8 @@ impl Lab {
         // Its own process group: Ctrl-C in the terminal must not end it.
         cleanup.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
         let cleanup = cleanup.spawn().context("start podwire")?;
-        let mut lab = Lab { network, policies, between_nodes, name, cleanup, pods: Vec::new() };
-        lab.build().with_context(|| format!("a lab with {}", subject(network, policies)))?;
+        let mut lab = Lab { network, setup, between_nodes, name, cleanup, pods: Vec::new() };
+        lab.build().with_context(|| format!("a lab with {}", subject(network, setup)))?;
         Ok(lab)
     }
 
@@ -59,10 +62,11 @@ impl Lab {
         };
         let mut words = vec!["--pods", "0", "--family", "ipv4", "--cni-network", network];
         words.extend(["--backend", self.between_nodes.backend()]);
-        let directory = format!("/run/podwire-bench-datapath/policies-{}", self.policies);
-        if self.policies > 0 {
+        let policies_of_lab = self.setup.policies;
+        let directory = format!("/run/podwire-bench-datapath/policies-{policies_of_lab}");
+        if policies_of_lab > 0 {
             fs::create_dir_all(&directory)?;
-            fs::write(format!("{directory}/policies.json"), policies(self.policies).to_string())?;
+            fs::write(format!("{directory}/policies.json"), policies(policies_of_lab).to_string())?;
             words.extend(["--policies", &directory]);
         }
         self.run("up", &words)?;
@@ -75,15 +79,18 @@ impl Lab {
             self.pod("n1", &["server", "--port", &port])?,
             self.pod("n2", &["remote"])?,
         ];
-        if self.policies > 0 {
+        if policies_of_lab > 0 {
             self.run("apply", &[])?;
+        }
+        if self.setup.fast_path {
+            self.wait_for_fast_path()?;
         }
         Ok(())
     }
 
     /// Whether another lab differs in its backend only.
     pub fn is_sibling(&self, other: &Lab) -> bool {
-        (self.network, self.policies) == (other.network, other.policies)
+        (self.network, self.setup) == (other.network, other.setup)
     }
 
     /// The paths. The paths on one node do not depend on the backend; they are measured in one lab of a network only.
@@ -102,7 +109,7 @@ impl Lab {
             let is_far = path == self.between_nodes;
             let nodes = std::iter::once(n1.clone()).chain(is_far.then(|| n2.clone())).collect();
             let ends = Ends { client: client.clone(), server: server.clone(), target: target.into(), nodes };
-            Case { network: self.network, policies: self.policies, path, ends }
+            Case { network: self.network, setup: self.setup, path, ends }
         };
         let mut all = vec![case(self.between_nodes, &client, &to_remote, (*remote, PORT))];
         if on_one_node {
@@ -126,6 +133,24 @@ impl Lab {
         Ok((address.context("a pod without an address")?.parse()?, netns))
     }
 
+    /// Waits until all pods have the programs of the fast path, which agents attach some seconds after a pod's start.
+    fn wait_for_fast_path(&self) -> Result<()> {
+        let begin = Instant::now();
+        for (node, pods) in [("n1", 2), ("n2", 1)] {
+            let mut host = Host::within(Netns::open(self.process(node)?.join("ns/net"))?)?;
+            loop {
+                let with_programs = |one: &Discipline| one.kind == "clsact";
+                // The uplink has programs too.
+                if tc::list_all(&mut host.route)?.iter().filter(|one| with_programs(one)).count() > pods {
+                    break;
+                }
+                ensure!(begin.elapsed() < FAST_PATH_TIMEOUT, "no fast path on {node}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds portmap to the conflist of calico mode, as Calico's own installation has it.
     fn publish_ports(&self, node: &str) -> Result<()> {
         let path = self.process(node)?.join("root").join(CALICO_CONFLIST);
@@ -146,6 +171,7 @@ impl Lab {
     /// Runs `podwire lab VERB`. Returns what it printed.
     fn run(&self, verb: &str, words: &[&str]) -> Result<String> {
         let mut command = Command::new(podwire());
+        command.env("PODWIRE_FAST_PATH", if self.setup.fast_path { "on" } else { "off" });
         command.args(["lab", verb, "--name", &self.name]).args(words);
         let output = command.stdin(Stdio::null()).output()?;
         let printed = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

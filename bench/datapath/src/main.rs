@@ -29,7 +29,7 @@ use outcome::Targets;
 use podwire_netlink::sys;
 use serde_json::json;
 
-use crate::case::{Case, Measure, Network, Path};
+use crate::case::{Case, Measure, Network, Path, Setup};
 use crate::report::{Measured, Report};
 use crate::sites::Sites;
 use crate::traffic::Ends;
@@ -67,6 +67,9 @@ struct Arguments {
     /// Numbers of policies in the labs, all about the measured pods
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "0,1,1000")]
     policies: Vec<usize>,
+    /// Leave out the labs with the fast path
+    #[arg(long)]
+    no_fast_path: bool,
     /// Measure 0, 1, 100 and 1,000 policies and both backends in each lab
     #[arg(long, conflicts_with_all = ["paths", "policies"])]
     all: bool,
@@ -98,6 +101,12 @@ impl Arguments {
 
     fn has_measure(&self, measure: Measure) -> bool {
         self.measures.is_empty() || self.measures.contains(&measure)
+    }
+
+    /// What the agents of a network's labs do: each number of policies without the fast path, and one policy with it.
+    fn setups(&self) -> Vec<Setup> {
+        let nftables = self.policies.iter().map(|policies| Setup::policies(*policies));
+        nftables.chain((!self.no_fast_path).then_some(Setup::FAST)).collect()
     }
 
     /// The paths between the nodes of a network's labs: one lab each.
@@ -166,7 +175,10 @@ fn bench(arguments: &Arguments) -> Result<Targets> {
 fn check(case: &Case) -> Result<()> {
     case.ends.wait_until_ready()?;
     if case.path == Path::SameNode {
-        ensure!(case.ends.next_port_refuses()? == (case.policies == 0), "the wrong policies are enforced");
+        ensure!(
+            case.ends.next_port_refuses()? == (case.setup.policies == 0),
+            "the wrong policies are enforced"
+        );
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use podwire_kernel::Netns;
 use podwire_tests::Node;
 
-use crate::case::{Case, Network, Path};
+use crate::case::{Case, Network, Path, Setup};
 use crate::traffic::{Ends, Server, PORT};
 
 /// The namespaces `left` and `right` are a bare pair. `n1` and `n2` are nodes; `d1`, `d2`, `v1` and `v2` are their pods.
@@ -61,7 +61,7 @@ impl Raw {
             let target = (address.parse::<std::net::Ipv4Addr>()?, PORT).into();
             let (client, server) = (netns(&self.0, from)?, Server::listen(&netns(&self.0, to)?)?);
             let ends = Ends { client: Arc::new(client), server, target, nodes: Vec::new() };
-            Ok(Case { network: Network::Raw, policies: 0, path, ends })
+            Ok(Case { network: Network::Raw, setup: Setup::NONE, path, ends })
         };
         pairs.into_iter().map(case).collect()
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use outcome::Samples;
 use serde::Serialize;
 
-use crate::case::{Case, Measure, Network, Path};
+use crate::case::{Case, Measure, Network, Path, Setup};
 use crate::rules::Passed;
 
 /// The measurements of a case.
@@ -14,7 +14,8 @@ pub struct Measured {
     #[serde(skip)]
     name: String,
     pub network: Network,
-    pub policies: usize,
+    #[serde(flatten)]
+    pub setup: Setup,
     pub path: Path,
     /// What an established packet of this path passes in nf_tables, there and back; not measured for the kernel alone.
     pub rules: Option<Passed>,
@@ -27,7 +28,7 @@ impl Measured {
         Measured {
             name: case.name(),
             network: case.network,
-            policies: case.policies,
+            setup: case.setup,
             path: case.path,
             rules: None,
             samples: BTreeMap::new(),
@@ -55,8 +56,8 @@ pub struct Report(pub Vec<Measured>);
 
 impl Report {
     /// The measurements of a path.
-    pub fn find(&self, network: Network, policies: usize, path: Path) -> Option<&Measured> {
-        let is_it = |one: &&Measured| (one.network, one.policies, one.path) == (network, policies, path);
+    pub fn find(&self, network: Network, setup: Setup, path: Path) -> Option<&Measured> {
+        let is_it = |one: &&Measured| (one.network, one.setup, one.path) == (network, setup, path);
         self.0.iter().find(is_it)
     }
 
@@ -67,7 +68,7 @@ impl Report {
 
     /// The ratio to a path of the kernel alone: the median of the ratios of all rounds.
     fn ratio_to(&self, path: Path, one: &Measured, measure: Measure) -> f64 {
-        let Some(raw) = self.find(Network::Raw, 0, path) else { return f64::NAN };
+        let Some(raw) = self.find(Network::Raw, Setup::NONE, path) else { return f64::NAN };
         let rounds = one.samples(measure).iter().zip(raw.samples(measure));
         median(rounds.map(|(one, raw)| one / raw))
     }
@@ -93,7 +94,7 @@ impl Report {
     fn print_path(&self, path: Path, rows: &[&Measured]) {
         println!("\n  {}, relative to {}", path.name(), path.raw_name());
         print_columns("chains   rules");
-        if let Some(raw) = self.find(Network::Raw, 0, path.raw()) {
+        if let Some(raw) = self.find(Network::Raw, Setup::NONE, path.raw()) {
             let absolute = |measure: Measure| match raw.median(measure) {
                 median if median.is_nan() => "–".into(),
                 median => format!("{median:.1$} {0}", measure.unit(), if median < 1.0 { 3 } else { 1 }),
@@ -143,7 +144,7 @@ mod tests {
     fn measured(network: Network, micros: [f64; 3]) -> Measured {
         let samples = BTreeMap::from([(Measure::RoundTrip, micros.to_vec())]);
         let (name, rules, path) = (network.name().into(), None, Path::SameNode);
-        Measured { name, network, policies: 0, path, rules, samples }
+        Measured { name, network, setup: Setup::NONE, path, rules, samples }
     }
 
     #[test]
@@ -151,9 +152,9 @@ mod tests {
         // The machine was slow in the second round.
         let raw = measured(Network::Raw, [10.0, 50.0, 12.0]);
         let report = Report(vec![raw, measured(Network::Ptp, [12.0, 60.0, 12.0])]);
-        let ptp = report.find(Network::Ptp, 0, Path::SameNode).unwrap();
+        let ptp = report.find(Network::Ptp, Setup::NONE, Path::SameNode).unwrap();
         assert!((report.ratio(ptp, Measure::RoundTrip) - 1.2).abs() < 1e-9);
         assert!(report.ratio(ptp, Measure::Stream).is_nan());
-        assert!(report.find(Network::Ptp, 1, Path::SameNode).is_none());
+        assert!(report.find(Network::Ptp, Setup::policies(1), Path::SameNode).is_none());
     }
 }

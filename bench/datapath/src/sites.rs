@@ -31,9 +31,9 @@ impl Sites {
             }
         }
         for network in [Network::Flannel, Network::Ptp, Network::Calico] {
-            for policies in arguments.policies.iter().filter(|_| arguments.has_network(network)) {
+            for setup in arguments.setups().into_iter().filter(|_| arguments.has_network(network)) {
                 for path in arguments.between_nodes(network) {
-                    sites.labs.push(Lab::up(network, *policies, path)?);
+                    sites.labs.push(Lab::up(network, setup, path)?);
                 }
             }
         }
