@@ -578,6 +578,218 @@ fn pod_packets_pass_an_iptables_forward_policy_of_drop() {
     });
 }
 
+/// What every forwarded packet passes.
+fn chains_of_forwarding() -> Vec<String> {
+    let listed = ruleset();
+    let table = listed.split("\n}\n").find_map(|table| table.strip_prefix("table inet podwire_firewall {"));
+    let table = table.unwrap_or_default();
+    let chains = table.split("chain ").skip(1).map(|chain| chain.split("}").next().unwrap_or_default());
+    let mut chains: Vec<String> = chains.map(|chain| chain.trim_end().to_owned()).collect();
+    chains.sort();
+    chains
+}
+
+fn rules_for(bridge: &str, policy: forward::Policy) -> forward::Rules {
+    forward::Rules { admin_chain: "CNI-ADMIN".into(), policy, bridge: Some(bridge.into()) }
+}
+
+const LEAN: [&str; 3] = [
+    "CNI-ADMIN {",
+    "admins {\njump CNI-ADMIN",
+    "forward {\ntype filter hook forward priority filter - 1; policy accept;\njump CNI-ADMIN",
+];
+
+#[test]
+fn forwarded_packets_are_marked_only_while_iptables_filters_them() {
+    on_a_node(|nft| {
+        let world = external_host();
+        let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+        world.serves(80, "world");
+        let rules = rules_for("br0", forward::Policy::Open);
+        forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &rules).unwrap();
+        assert_eq!(chains_of_forwarding(), LEAN);
+        assert_eq!(pod.asks("192.0.2.2:80").as_deref(), Some("world sees 10.1.0.5"));
+        // The administrator's rules take effect at once, and for every packet.
+        let client = pod.within(|| UdpSocket::bind("10.1.0.5:4000").unwrap());
+        let server = world.within(|| UdpSocket::bind("192.0.2.2:4000").unwrap());
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
+        client.set_read_timeout(Some(SILENCE)).unwrap();
+        client.send_to(b"ask", "192.0.2.2:4000").unwrap();
+        server.recv(&mut [0; 16]).unwrap();
+        run("nft add rule inet podwire_firewall CNI-ADMIN ip daddr 10.1.0.5 drop");
+        server.send_to(b"answer", "10.1.0.5:4000").unwrap();
+        assert!(client.recv(&mut [0; 16]).is_err(), "an answer passes the administrator's chain");
+        run("nft flush chain inet podwire_firewall CNI-ADMIN");
+        server.send_to(b"answer", "10.1.0.5:4000").unwrap();
+        client.recv(&mut [0; 16]).unwrap();
+
+        run("iptables -P FORWARD DROP");
+        assert_eq!(pod.asks_in_vain("192.0.2.2:80"), None);
+        let absent = forward::absent(nft, &owner("c1"), &rules).unwrap();
+        assert!(absent.iter().any(|text| text.starts_with("chain forwarded of table")), "{absent:?}");
+        // An ADD of another pod is enough.
+        forward::add(nft, &owner("c2"), &[ip("10.1.0.6")], &rules).unwrap();
+        assert_eq!(forward::absent(nft, &owner("c1"), &rules).unwrap(), [""; 0]);
+        assert_eq!(pod.asks("192.0.2.2:80").as_deref(), Some("world sees 10.1.0.5"));
+        let names: Vec<String> = chains_of_forwarding();
+        let names: Vec<&str> = names.iter().filter_map(|chain| chain.split(' ').next()).collect();
+        assert_eq!(names, ["CNI-ADMIN", "admins", "forward", "forwarded", "marked"]);
+
+        run("nft delete table ip filter");
+        assert_eq!(forward::absent(nft, &owner("c1"), &rules).unwrap(), [""; 0], "more than needed");
+        forward::add(nft, &owner("c2"), &[ip("10.1.0.6")], &rules).unwrap();
+        assert_eq!(chains_of_forwarding(), LEAN);
+        assert!(pod.asks("192.0.2.2:80").is_some());
+        // iptables for IPv6 only.
+        run("ip6tables -P FORWARD DROP");
+        forward::prepare(nft, &owner("c1"), &rules).unwrap();
+        assert!(chains_of_forwarding().iter().any(|chain| chain.starts_with("forwarded {")));
+        assert!(run("ip6tables -S FORWARD").contains("podwire: pods may pass"));
+    });
+}
+
+#[test]
+fn rules_of_isolation_exist_only_while_a_bridge_is_isolated() {
+    on_a_node(|nft| {
+        let isolated = Owner::new("isolated", "c2", "eth0");
+        let (open, apart) = (rules_for("br0", forward::Policy::Open), rules_for("br1", forward::Policy::Isolated));
+        forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &open).unwrap();
+        let has_rule = || ruleset().contains("iifname @bridges oifname @bridges iifname . oifname != @same drop");
+        assert!(!has_rule());
+        forward::add(nft, &isolated, &[ip("10.2.0.5")], &apart).unwrap();
+        assert!(has_rule());
+        // The other network neither opens the bridge nor misses anything.
+        forward::add(nft, &owner("c3"), &[ip("10.1.0.6")], &open).unwrap();
+        assert!(has_rule());
+        assert_eq!(forward::absent(nft, &owner("c3"), &open).unwrap(), [""; 0]);
+        run("nft flush chain inet podwire_firewall forward");
+        assert_ne!(forward::absent(nft, &owner("c3"), &open).unwrap(), [""; 0]);
+        forward::add(nft, &owner("c3"), &[ip("10.1.0.6")], &open).unwrap();
+        assert!(has_rule());
+        forward::remove_all(nft, &isolated).unwrap();
+        assert!(has_rule(), "until GC finds no pod of the network");
+        forward::collect(nft, "isolated", &[]).unwrap();
+        assert_eq!(chains_of_forwarding(), LEAN);
+        assert_eq!(forward::absent(nft, &owner("c3"), &open).unwrap(), [""; 0]);
+        // For a pod whose packets firewalld accepts, an open bridge needs no table.
+        run("nft delete table inet podwire_firewall");
+        forward::isolate(nft, &owner("c4"), &open).unwrap();
+        assert_eq!(ruleset(), "");
+        forward::isolate(nft, &isolated, &apart).unwrap();
+        assert!(has_rule());
+    });
+}
+
+#[test]
+fn concurrent_adds_agree_on_the_chains_of_forwarding() {
+    on_a_node(|nft| {
+        run("iptables -P FORWARD DROP");
+        thread::scope(|scope| {
+            for n in 0..8 {
+                scope.spawn(move || {
+                    let nft = &mut Socket::netfilter().unwrap();
+                    let policy = [forward::Policy::Open, forward::Policy::SameBridge][n % 2];
+                    let rules = forward::Rules {
+                        admin_chain: format!("ADMIN{}", n % 3),
+                        ..rules_for(&format!("br{n}"), policy)
+                    };
+                    for m in 0..10 {
+                        let owner = Owner::new(format!("net{n}"), format!("c{m}"), "eth0");
+                        forward::add(nft, &owner, &[ip(&format!("10.1.{n}.{m}"))], &rules).unwrap();
+                    }
+                });
+            }
+        });
+        for n in 0..8 {
+            let policy = [forward::Policy::Open, forward::Policy::SameBridge][n % 2];
+            let rules =
+                forward::Rules { admin_chain: format!("ADMIN{}", n % 3), ..rules_for(&format!("br{n}"), policy) };
+            let owner = Owner::new(format!("net{n}"), "c0", "eth0");
+            assert_eq!(forward::absent(nft, &owner, &rules).unwrap(), [""; 0], "{}", ruleset());
+        }
+        let listed = ruleset();
+        assert_eq!(listed.matches("jump ADMIN").count(), 9, "{listed}");
+        assert_eq!(listed.matches("oifname @bridges").count(), 2, "{listed}");
+    });
+}
+
+/// The table as earlier versions created it, with a pod of theirs.
+const EARLIER: &str = r#"nft -f - <<END
+table inet podwire_firewall {
+    set pods4 { type ipv4_addr; elements = { 10.1.0.5 comment "pods/c1/eth0" }; }
+    set pods6 { type ipv6_addr; }
+    set bridges { type ifname; }
+    set same { type ifname . ifname; }
+    chain CNI-ADMIN { }
+    chain admins { jump CNI-ADMIN; }
+    chain unmarked {
+        meta mark set meta mark | 0x01000000 jump admins
+        meta mark set meta mark & 0xfeffffff
+    }
+    chain forward { type filter hook forward priority -1; policy accept;
+        meta mark & 0x01000000 == 0x01000000 jump admins
+        meta mark & 0x01000000 == 0x00000000 jump unmarked
+        iifname @bridges oifname @bridges ct state ! established,related ct status ! dnat iifname . oifname != @same drop
+        ip saddr @pods4 meta mark set meta mark | 0x01000000 accept
+        ct state established,related ip daddr @pods4 meta mark set meta mark | 0x01000000 accept
+        ip6 saddr @pods6 meta mark set meta mark | 0x01000000 accept
+        ct state established,related ip6 daddr @pods6 meta mark set meta mark | 0x01000000 accept
+    }
+    chain forwarded { type filter hook forward priority 1; policy accept;
+        meta mark & 0x01000000 == 0x01000000 meta mark set meta mark & 0xfeffffff
+    }
+}
+END"#;
+
+#[test]
+fn chains_of_earlier_versions_are_replaced_by_an_add() {
+    for is_filtered in [false, true] {
+        on_a_node(move |nft| {
+            let world = external_host();
+            let pod = Peer::pod("pod1", "br0", "10.1.0.5/16", "10.1.0.1");
+            world.serves(80, "world");
+            if is_filtered {
+                run("iptables -P FORWARD DROP");
+            }
+            run(EARLIER);
+            run("nft add rule inet podwire_firewall CNI-ADMIN tcp dport 81 drop");
+            let rules = rules_for("br0", forward::Policy::Open);
+            forward::add(nft, &owner("c2"), &[ip("10.1.0.6")], &rules).unwrap();
+            let replaced = chains_of_forwarding();
+            assert_eq!(forward::absent(nft, &owner("c2"), &rules).unwrap(), [""; 0]);
+            assert!(pod.asks("192.0.2.2:80").is_some(), "a pod of before");
+            assert!(ruleset().contains("tcp dport 81 drop"));
+            assert!(forward::is_present(nft, &owner("c1"), ip("10.1.0.5")).unwrap());
+
+            run("nft delete table inet podwire_firewall");
+            forward::add(nft, &owner("c2"), &[ip("10.1.0.6")], &rules).unwrap();
+            run("nft add rule inet podwire_firewall CNI-ADMIN tcp dport 81 drop");
+            assert_eq!(replaced, chains_of_forwarding());
+        });
+    }
+}
+
+#[test]
+fn loopback_addresses_are_guarded_only_for_ports_of_the_loopback() {
+    on_a_node(|nft| {
+        let guard = || ruleset().matches("hook prerouting priority raw").count();
+        let off = Options { snat: Snat::Off, ..Options::default() };
+        hostports::add(nft, &owner("c1"), &[tcp(8081, "10.1.0.5/16", 80)], &off).unwrap();
+        hostports::add(nft, &owner("c2"), &[tcp(8082, "fd00:1::5/64", 80)], &Options::default()).unwrap();
+        assert_eq!(guard(), 0, "{}", ruleset());
+        assert_eq!(hostports::absent(nft, &[tcp(8081, "10.1.0.5/16", 80)], &off).unwrap(), [""; 0]);
+        let maps = [tcp(8083, "10.1.0.6/16", 80)];
+        hostports::add(nft, &owner("c3"), &maps, &Options::default()).unwrap();
+        assert_eq!(guard(), 1, "{}", ruleset());
+        // The rules of earlier versions are replaced.
+        let fresh = ruleset();
+        run("nft flush chain inet podwire_ports guard; \
+             nft add rule inet podwire_ports guard iifname != lo ip daddr 127.0.0.0/8 drop");
+        hostports::add(nft, &owner("c3"), &maps, &Options::default()).unwrap();
+        assert_eq!(ruleset(), fresh);
+    });
+}
+
 #[test]
 fn a_pod_cannot_spoof_hardware_addresses() {
     on_a_node(|nft| {

@@ -161,13 +161,7 @@ fn isolate(req: &Request<'_>, node: &mut Host, rules: &Rules) -> Result<()> {
     if rules.bridge.is_none() {
         return Ok(());
     }
-    match forward::add(node.nft()?, &req.owner(), &[], rules) {
-        // Without Podwire's table no bridge is isolated, so there is nothing to open.
-        Err(podwire_kernel::Error::Netlink(error)) if error.is_gone() && rules.policy == Policy::Open => {
-            Ok(())
-        }
-        other => other.doing(|| "isolate the pod's bridge".into()),
-    }
+    forward::isolate(node.nft()?, &req.owner(), rules).doing(|| "isolate the pod's bridge".into())
 }
 
 /// Binds the pod's addresses to the zone.

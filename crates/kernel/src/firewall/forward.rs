@@ -4,13 +4,16 @@
 //! it on iptables' `FORWARD`) still drops the packet. So packets that may pass get a bit of their mark set before that
 //! chain, one rule at the head of iptables' `FORWARD` accepts packets with the bit, and a later chain clears the bit,
 //! so that no other rule sees it.
+//!
+//! Where iptables has no chain `FORWARD`, no packet is marked, and rules of isolation exist only if a bridge is isolated:
+//! docs/decisions/0026-usual-packets-first.md. Each [`add`], [`prepare`] and [`absent`] looks at what the node needs now.
 
 mod iptables;
 mod skeleton;
 
 use std::net::IpAddr;
 
-use podwire_netlink::nft::{self, Element, Table, Transaction, Value};
+use podwire_netlink::nft::{self, Element, Table, Value};
 use podwire_netlink::Socket;
 
 use super::elements::{self, is_owned_by, Entry, Insertion};
@@ -70,11 +73,20 @@ pub fn add_if_free(
         remove_old_isolation(nft, owner, bridge, rules.policy)?;
         entries.extend(isolation(owner, bridge, rules.policy));
     }
-    let whole = |change: &mut Transaction| skeleton::whole(change);
     let on_conflict = elements::replace_unless_running(owner, is_running);
-    Insertion { table: &TABLE, entries, skeletons: &[&whole], on_conflict: &on_conflict }.commit(nft)?;
-    skeleton::ensure_admin_chain(nft, &rules.admin_chain)?;
+    Insertion { table: &TABLE, entries, skeletons: &[&skeleton::sets], on_conflict: &on_conflict }.commit(nft)?;
+    // After the elements: the chains depend on which bridges are isolated.
+    skeleton::ensure(nft, Some(&rules.admin_chain))?;
     iptables::ensure_accept_rule(nft)
+}
+
+/// Isolates the bridge according to the rules, for a pod whose packets another firewall accepts. If no bridge is to be
+/// isolated and the table does not exist, it is not created.
+pub fn isolate(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<()> {
+    if rules.policy == Policy::Open && !nft::has_table(nft, &TABLE)? {
+        return Ok(());
+    }
+    add(nft, owner, &[], rules)
 }
 
 /// The elements that isolate a bridge.
@@ -121,7 +133,9 @@ pub fn collect(nft: &mut Socket, network: &str, keep: &[Owner]) -> Result<usize>
     let collected = elements::remove_matching(nft, &TABLE, &PODS, &elements::orphans(network, keep))?;
     if !keep.iter().any(|owner| owner.network == network) {
         let all = Owner::network_comment(network);
-        elements::remove_matching(nft, &TABLE, &[BRIDGES, SAME], &|comment| comment == all)?;
+        if elements::remove_matching(nft, &TABLE, &[BRIDGES, SAME], &|comment| comment == all)? > 0 {
+            skeleton::ensure(nft, None)?;
+        }
     }
     Ok(collected)
 }
@@ -141,10 +155,7 @@ pub fn holder(nft: &mut Socket, addr: IpAddr) -> Result<Option<String>> {
 /// The missing parts for all pods of the network, as texts: the rules that [`add`] needs, the administrator's chain,
 /// the iptables rule, and the isolation of the bridge.
 pub fn absent(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
-    let mut absent = elements::absent(nft, &skeleton::whole)?;
-    if absent.is_empty() && !skeleton::jumps_to(nft, &rules.admin_chain)? {
-        absent.push(format!("no rule jumps to chain {} of table {TABLE}", rules.admin_chain));
-    }
+    let mut absent = skeleton::absent(nft, &rules.admin_chain)?;
     absent.extend(missing_accept_rules(nft)?);
     absent.extend(missing_isolation(nft, owner, rules)?);
     Ok(absent)
@@ -164,7 +175,7 @@ fn missing_isolation(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<V
 
 /// Creates all of these parts again.
 pub fn prepare(nft: &mut Socket, owner: &Owner, rules: &Rules) -> Result<()> {
-    elements::prepare(nft, &skeleton::whole)?;
+    skeleton::restore(nft, &rules.admin_chain)?;
     add(nft, owner, &[], rules)
 }
 

@@ -64,7 +64,24 @@ pub fn add_if_free(
         on_conflict: &on_conflict,
     }
     .commit(nft)?;
+    if needs_guard(&maps, options) {
+        ensure_guard(nft, &table)?;
+    }
     Ok(kept_for_sibling.get())
+}
+
+/// Whether the caller may set `route_localnet` for these mappings.
+fn needs_guard(maps: &[PortMap], options: &Options) -> bool {
+    options.snat != Snat::Off && maps.iter().any(|map| map.pod.addr().is_ipv4())
+}
+
+/// The table may exist without the guard: for networks that do not need it, or by an earlier version with other rules.
+fn ensure_guard(nft: &mut Socket, table: &Table) -> Result<()> {
+    let guard = |change: &mut Transaction| skeleton::guard(change, table);
+    match elements::absent(nft, &guard)?.is_empty() {
+        true => Ok(()),
+        false => elements::prepare(nft, &guard),
+    }
 }
 
 /// The rules for the pod networks.
@@ -75,7 +92,11 @@ fn networks(change: &mut Transaction, maps: &[PortMap], options: &Options) {
 }
 
 fn whole(change: &mut Transaction, maps: &[PortMap], options: &Options) {
-    skeleton::whole(change, &options::table(options), options);
+    let table = options::table(options);
+    skeleton::whole(change, &table, options);
+    if needs_guard(maps, options) {
+        skeleton::guard(change, &table);
+    }
     networks(change, maps, options);
 }
 

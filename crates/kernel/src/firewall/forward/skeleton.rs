@@ -1,10 +1,13 @@
-//! The chains and rules of forwarding, which do not change with pods, and the administrator's chain.
+//! The chains and rules of forwarding, which do not change with pods, and the administrators' chains.
+//!
+//! Every forwarded packet passes chain `forward`. It contains only what this node needs: see [`Layout`].
 
 use podwire_netlink::nft::{
     self, Base, ChainKind, Family, Field, Hook, Retry, Rule, Set, Table, Transaction, Type,
 };
 use podwire_netlink::Socket;
 
+use super::iptables;
 use crate::error::Result;
 
 pub(in super::super) const TABLE: Table = Table::named(Family::Inet, "podwire_firewall");
@@ -16,106 +19,207 @@ pub(super) const BRIDGES: &str = "bridges";
 pub(super) const SAME: &str = "same";
 /// The mark bit of packets that may pass. It is set only between our two chains.
 pub const MAY_PASS: u32 = 0x0100_0000;
-/// The chain with a jump to each administrator's chain.
+/// The list of the administrators' chains: a jump to each. No packet passes this chain.
 const ADMINS: &str = "admins";
-/// The chain for packets that arrive without the mark.
+/// Before iptables' FORWARD.
+const FORWARD: &str = "forward";
+/// For packets that arrive with the mark; only with marks.
+const MARKED: &str = "marked";
+/// After iptables' FORWARD; only with marks.
+const FORWARDED: &str = "forwarded";
+/// A chain of earlier versions.
 const UNMARKED: &str = "unmarked";
-/// Before iptables' FORWARD, which is at 0.
-const FORWARD: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
-/// After iptables' FORWARD.
-const FORWARDED: Base = Base::new(ChainKind::Filter, Hook::Forward, 1);
+/// iptables' FORWARD is at 0.
+const BEFORE: Base = Base::new(ChainKind::Filter, Hook::Forward, -1);
+const AFTER: Base = Base::new(ChainKind::Filter, Hook::Forward, 1);
 
-/// The whole table. The result is the same whether or not parts exist.
-pub(super) fn whole(change: &mut Transaction) {
+/// The table and its sets. The result is the same whether or not parts exist.
+pub(super) fn sets(change: &mut Transaction) {
     change.add_table(&TABLE);
     change.add_set(&TABLE, &Set::of(PODS[0], &[Type::Ipv4]));
     change.add_set(&TABLE, &Set::of(PODS[1], &[Type::Ipv6]));
     change.add_set(&TABLE, &Set::of(BRIDGES, &[Type::IfName]));
     change.add_set(&TABLE, &Set::of(SAME, &[Type::IfName, Type::IfName]));
-    change.add_chain(&TABLE, ADMINS);
-    change.add_chain(&TABLE, UNMARKED);
-    change.flush_chain(&TABLE, UNMARKED);
-    change.add_base_chain(&TABLE, "forward", &FORWARD);
-    change.flush_chain(&TABLE, "forward");
-    jump_to_administrators(change);
-    change.add_rule(&TABLE, "forward", &isolation());
-    accept_pods(change);
-    change.add_base_chain(&TABLE, "forwarded", &FORWARDED);
-    change.flush_chain(&TABLE, "forwarded");
-    let marked = Rule::new().all_bits(Field::Mark, MAY_PASS);
-    change.add_rule(&TABLE, "forwarded", &marked.clear_mark_bits(MAY_PASS));
 }
 
-/// A packet that the administrator's chain accepts does not return here; it passes iptables because it entered that
-/// chain with the mark. A packet that returns keeps the mark only if it had it before: the overlay's table uses the
-/// same mark and may have been evaluated first.
-fn jump_to_administrators(change: &mut Transaction) {
-    let (marked, unmarked) =
-        (Rule::new().all_bits(Field::Mark, MAY_PASS), Rule::new().no_bit(Field::Mark, MAY_PASS));
-    change.add_rule(&TABLE, "forward", &marked.jump(ADMINS));
-    change.add_rule(&TABLE, "forward", &unmarked.jump(UNMARKED));
-    change.add_rule(&TABLE, UNMARKED, &Rule::new().set_mark_bits(MAY_PASS).jump(ADMINS));
-    change.add_rule(&TABLE, UNMARKED, &Rule::new().clear_mark_bits(MAY_PASS));
+/// Makes the chains as the node needs them now, with this administrator's chain. Usually one chain is read and compared.
+pub(super) fn ensure(nft: &mut Socket, admin_chain: Option<&str>) -> Result<()> {
+    change_chains(nft, admin_chain, |layout, nft| layout.is_in_force(nft))
+}
+
+/// The same, for chains that may be damaged.
+pub(super) fn restore(nft: &mut Socket, admin_chain: &str) -> Result<()> {
+    change_chains(nft, Some(admin_chain), |_, _| Ok(false))
+}
+
+/// At one generation of the rules: another network may be isolated, or another administrator's chain added meanwhile.
+fn change_chains(
+    nft: &mut Socket,
+    admin_chain: Option<&str>,
+    is_done: impl Fn(&Layout, &mut Socket) -> Result<bool>,
+) -> Result<()> {
+    let is_race = |error: &podwire_netlink::Error| error.is_exists() || error.is_gone();
+    Retry { at_generation: true, is_race }.commit(nft, |nft, change| {
+        let layout = Layout::needed(nft, admin_chain)?;
+        if !is_done(&layout, nft)? {
+            layout.add_to(change);
+            layout.delete_others(nft, change)?;
+        }
+        Ok(())
+    })
+}
+
+/// The missing parts of the table, as texts. Chains that do more than the node needs now are complete: iptables' FORWARD,
+/// or the last isolated bridge, may have been deleted.
+pub(super) fn absent(nft: &mut Socket, admin_chain: &str) -> Result<Vec<String>> {
+    let needed = Layout::needed(nft, Some(admin_chain))?;
+    let absent = needed.absent(nft)?;
+    for (marks, isolation) in [(true, needed.isolation), (needed.marks, true), (true, true)] {
+        if absent.is_empty() || (Layout { marks, isolation, ..needed.clone() }).absent(nft)?.is_empty() {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(absent)
+}
+
+/// What the chains do.
+#[derive(Clone, Debug)]
+struct Layout {
+    /// The administrators' chains. Packets pass them first, also those of established connections.
+    admins: Vec<String>,
+    /// Whether packets that may pass are marked. Only iptables' FORWARD needs the mark.
+    marks: bool,
+    /// Whether bridges are isolated.
+    isolation: bool,
+}
+
+impl Layout {
+    fn needed(nft: &mut Socket, admin_chain: Option<&str>) -> Result<Layout> {
+        let mut admins = admin_chains(nft)?;
+        if let Some(chain) = admin_chain.filter(|chain| !admins.iter().any(|known| known == chain)) {
+            admins.push(chain.to_owned());
+        }
+        let isolation = !nft::list_elements(nft, &TABLE, BRIDGES)?.is_empty();
+        Ok(Layout { admins, marks: iptables::is_filtered(nft)?, isolation })
+    }
+
+    /// Whether chain `forward` is as it should be. The other chains change only together with it.
+    fn is_in_force(&self, nft: &mut Socket) -> Result<bool> {
+        let mut forward = Transaction::new();
+        self.add_forward(&mut forward);
+        Ok(forward.absent(nft)?.is_empty())
+    }
+
+    fn absent(&self, nft: &mut Socket) -> Result<Vec<String>> {
+        let mut whole = Transaction::new();
+        self.add_to(&mut whole);
+        Ok(whole.absent(nft)?)
+    }
+
+    /// The whole table. The result is the same whether or not parts exist.
+    fn add_to(&self, change: &mut Transaction) {
+        sets(change);
+        // The administrator may have created a chain before.
+        self.admins.iter().for_each(|chain| change.add_chain(&TABLE, chain));
+        change.add_chain(&TABLE, ADMINS);
+        change.flush_chain(&TABLE, ADMINS);
+        self.jump_to_administrators(change, ADMINS);
+        if self.marks {
+            // The overlay's table uses the same mark and may have been evaluated first: these packets keep it.
+            change.add_chain(&TABLE, MARKED);
+            change.flush_chain(&TABLE, MARKED);
+            self.jump_to_administrators(change, MARKED);
+            self.isolate(change, MARKED);
+        }
+        self.add_forward(change);
+        if self.marks {
+            change.add_base_chain(&TABLE, FORWARDED, &AFTER);
+            change.flush_chain(&TABLE, FORWARDED);
+            change.add_rule(&TABLE, FORWARDED, &Rule::new().clear_mark_bits(MAY_PASS));
+        }
+    }
+
+    /// The chain of every forwarded packet. A packet that an administrator's chain accepts does not return here. It
+    /// passes iptables, because it entered that chain with the mark.
+    fn add_forward(&self, change: &mut Transaction) {
+        change.add_base_chain(&TABLE, FORWARD, &BEFORE);
+        change.flush_chain(&TABLE, FORWARD);
+        if self.marks {
+            let marked = Rule::new().all_bits(Field::Mark, MAY_PASS);
+            change.add_rule(&TABLE, FORWARD, &marked.goto(MARKED));
+            change.add_rule(&TABLE, FORWARD, &Rule::new().set_mark_bits(MAY_PASS));
+        }
+        self.jump_to_administrators(change, FORWARD);
+        self.isolate(change, FORWARD);
+        if self.marks {
+            accept_pods(change);
+            change.add_rule(&TABLE, FORWARD, &Rule::new().clear_mark_bits(MAY_PASS));
+        }
+    }
+
+    fn jump_to_administrators(&self, change: &mut Transaction, chain: &str) {
+        self.admins.iter().for_each(|admin| change.add_rule(&TABLE, chain, &Rule::new().jump(admin)));
+    }
+
+    fn isolate(&self, change: &mut Transaction, chain: &str) {
+        if self.isolation {
+            change.add_rule(&TABLE, chain, &isolation());
+        }
+    }
+
+    /// Deletes the chains that are not needed, of this version and of earlier ones.
+    fn delete_others(&self, nft: &mut Socket, change: &mut Transaction) -> Result<()> {
+        let others: &[&str] = if self.marks { &[UNMARKED] } else { &[FORWARDED, MARKED, UNMARKED] };
+        for chain in others {
+            if nft::get_chain(nft, &TABLE, chain)?.is_some() {
+                change.flush_chain(&TABLE, chain);
+                change.delete_chain(&TABLE, chain);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Drops new connections between isolated bridges, and within a bridge that is not paired with itself. Connections to a
 /// published host port (DNAT) pass.
 fn isolation() -> Rule {
     Rule::new()
-        .in_set(&[Field::InterfaceIn], BRIDGES)
-        .in_set(&[Field::InterfaceOut], BRIDGES)
         .no_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED)
         .no_bit(Field::CtStatus, Rule::DNAT)
+        .in_set(&[Field::InterfaceIn], BRIDGES)
+        .in_set(&[Field::InterfaceOut], BRIDGES)
         .not_in_set(&[Field::InterfaceIn, Field::InterfaceOut], SAME)
         .drop()
 }
 
-/// Accepts packets from pods, and the replies to them.
+/// Accepts packets from pods, and the replies to them. They have the mark.
 fn accept_pods(change: &mut Transaction) {
-    let families = [
-        (Family::Ip, Field::Ip4Source, Field::Ip4Destination, PODS[0]),
-        (Family::Ip6, Field::Ip6Source, Field::Ip6Destination, PODS[1]),
-    ];
-    for (family, source, destination, pods) in families {
+    let families = [(Family::Ip, PODS[0]), (Family::Ip6, PODS[1])];
+    for (family, pods) in families {
+        let source = if family == Family::Ip { Field::Ip4Source } else { Field::Ip6Source };
         let sent = Rule::new().family(family).in_set(&[source], pods);
-        change.add_rule(&TABLE, "forward", &sent.set_mark_bits(MAY_PASS).accept());
-        let replies = Rule::new()
-            .any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED)
-            .family(family)
-            .in_set(&[destination], pods);
-        change.add_rule(&TABLE, "forward", &replies.set_mark_bits(MAY_PASS).accept());
+        change.add_rule(&TABLE, FORWARD, &sent.accept());
+    }
+    for (family, pods) in families {
+        let destination = if family == Family::Ip { Field::Ip4Destination } else { Field::Ip6Destination };
+        let replies =
+            Rule::new().family(family).any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED);
+        change.add_rule(&TABLE, FORWARD, &replies.in_set(&[destination], pods).accept());
     }
 }
 
-/// Whether forwarded packets pass the administrator's chain.
-pub(super) fn jumps_to(nft: &mut Socket, name: &str) -> Result<bool> {
-    Ok(nft::list_rules(nft, &TABLE, ADMINS)?.iter().any(|rule| rule.jumps_to(name)))
+/// The names of the administrators' chains.
+fn admin_chains(nft: &mut Socket) -> Result<Vec<String>> {
+    let rules = nft::list_rules(nft, &TABLE, ADMINS)?;
+    let verdicts = rules.iter().flat_map(|rule| rule.verdicts());
+    Ok(verdicts.filter_map(|verdict| Some(verdict.chain()?.to_owned())).collect())
 }
 
-/// Creates the administrator's chain and the jump to it, in one transaction and only once.
-pub(super) fn ensure_admin_chain(nft: &mut Socket, name: &str) -> Result<()> {
-    let retry = Retry { at_generation: true, is_race: podwire_netlink::Error::is_exists };
-    retry.commit(nft, |nft, change| {
-        if jumps_to(nft, name)? {
-            return Ok(());
-        }
-        // The administrator may have created it before.
-        if nft::get_chain(nft, &TABLE, name)?.is_none() {
-            change.create_chain(&TABLE, name);
-        }
-        change.add_rule(&TABLE, ADMINS, &Rule::new().jump(name));
-        Ok(())
-    })
-}
-
-/// Whether the administrator's chains have no rules.
+/// Whether the administrators' chains have no rules.
 pub(super) fn admin_chains_are_empty(nft: &mut Socket) -> Result<bool> {
-    for rule in nft::list_rules(nft, &TABLE, ADMINS)? {
-        for verdict in rule.verdicts() {
-            let Some(chain) = verdict.chain() else { continue };
-            if !nft::list_rules(nft, &TABLE, chain)?.is_empty() {
-                return Ok(false);
-            }
+    for chain in admin_chains(nft)? {
+        if !nft::list_rules(nft, &TABLE, &chain)?.is_empty() {
+            return Ok(false);
         }
     }
     Ok(true)

@@ -52,7 +52,6 @@ pub(super) fn whole(change: &mut Transaction, table: &Table, options: &Options) 
         sets(change, table, part);
         ports(change, table, part);
     }
-    guard(change, table);
     for (chain, base) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
         change.add_base_chain(table, chain, &base);
         change.flush_chain(table, chain);
@@ -99,13 +98,14 @@ fn entry_rule(part: &FamilyPart, options: &Options) -> Rule {
 }
 
 /// Mappings for 127.0.0.1 need `route_localnet` on the pods' device. With it the kernel accepts packets from and to
-/// loopback addresses on that device; these rules drop them.
-fn guard(change: &mut Transaction, table: &Table) {
+/// loopback addresses on that device; these rules drop them. Every packet passes them, so the device's name, which takes
+/// longest to compare, is compared last.
+pub(super) fn guard(change: &mut Transaction, table: &Table) {
     change.add_base_chain(table, "guard", &GUARD);
     change.flush_chain(table, "guard");
     for field in [Field::Ip4Destination, Field::Ip4Source] {
-        let outside = Rule::new().interface(Field::InterfaceIn, "lo", false).family(Family::Ip);
-        change.add_rule(table, "guard", &outside.prefix(field, [127, 0, 0, 0].into(), 8, true).drop());
+        let loopback = Rule::new().family(Family::Ip).prefix(field, [127, 0, 0, 0].into(), 8, true);
+        change.add_rule(table, "guard", &loopback.interface(Field::InterfaceIn, "lo", false).drop());
     }
 }
 
