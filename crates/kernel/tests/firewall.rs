@@ -578,13 +578,11 @@ fn pod_packets_pass_an_iptables_forward_policy_of_drop() {
     });
 }
 
-/// What every forwarded packet passes.
+/// The chains of table `podwire_firewall`, sorted.
 fn chains_of_forwarding() -> Vec<String> {
-    let listed = ruleset();
-    let table = listed.split("\n}\n").find_map(|table| table.strip_prefix("table inet podwire_firewall {"));
-    let table = table.unwrap_or_default();
-    let chains = table.split("chain ").skip(1).map(|chain| chain.split("}").next().unwrap_or_default());
-    let mut chains: Vec<String> = chains.map(|chain| chain.trim_end().to_owned()).collect();
+    let table = run("nft list table inet podwire_firewall").replace('\t', "");
+    let chain = |text: &str| text.split('}').next().unwrap_or_default().trim_end().to_owned();
+    let mut chains: Vec<String> = table.split("chain ").skip(1).map(chain).collect();
     chains.sort();
     chains
 }
