@@ -650,9 +650,11 @@ fn forwarded_packets_are_marked_only_while_iptables_filters_them() {
 fn rules_of_isolation_exist_only_while_a_bridge_is_isolated() {
     on_a_node(|nft| {
         let isolated = Owner::new("isolated", "c2", "eth0");
-        let (open, apart) = (rules_for("br0", forward::Policy::Open), rules_for("br1", forward::Policy::Isolated));
+        let (open, apart) =
+            (rules_for("br0", forward::Policy::Open), rules_for("br1", forward::Policy::Isolated));
         forward::add(nft, &owner("c1"), &[ip("10.1.0.5")], &open).unwrap();
-        let has_rule = || ruleset().contains("iifname @bridges oifname @bridges iifname . oifname != @same drop");
+        let has_rule =
+            || ruleset().contains("iifname @bridges oifname @bridges iifname . oifname != @same drop");
         assert!(!has_rule());
         forward::add(nft, &isolated, &[ip("10.2.0.5")], &apart).unwrap();
         assert!(has_rule());
@@ -700,8 +702,10 @@ fn concurrent_adds_agree_on_the_chains_of_forwarding() {
         });
         for n in 0..8 {
             let policy = [forward::Policy::Open, forward::Policy::SameBridge][n % 2];
-            let rules =
-                forward::Rules { admin_chain: format!("ADMIN{}", n % 3), ..rules_for(&format!("br{n}"), policy) };
+            let rules = forward::Rules {
+                admin_chain: format!("ADMIN{}", n % 3),
+                ..rules_for(&format!("br{n}"), policy)
+            };
             let owner = Owner::new(format!("net{n}"), "c0", "eth0");
             assert_eq!(forward::absent(nft, &owner, &rules).unwrap(), [""; 0], "{}", ruleset());
         }

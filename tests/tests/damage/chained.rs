@@ -71,7 +71,8 @@ fn the_firewall() {
                 "nft flush chain inet podwire_firewall forward",
                 &["the rules of the firewall are not complete"],
             ),
-            ("nft flush chain inet podwire_firewall admins", &["no rule jumps to chain CNI-ADMIN"]),
+            ("nft flush chain inet podwire_firewall admins", &["chain admins of table"]),
+            ("nft flush chain inet podwire_firewall marked", &["chain marked of table"]),
             ("nft flush chain inet podwire_firewall forwarded", &["chain forwarded of table"]),
             (
                 "nft delete table inet podwire_firewall",

@@ -74,7 +74,8 @@ pub fn add_if_free(
         entries.extend(isolation(owner, bridge, rules.policy));
     }
     let on_conflict = elements::replace_unless_running(owner, is_running);
-    Insertion { table: &TABLE, entries, skeletons: &[&skeleton::sets], on_conflict: &on_conflict }.commit(nft)?;
+    Insertion { table: &TABLE, entries, skeletons: &[&skeleton::sets], on_conflict: &on_conflict }
+        .commit(nft)?;
     // After the elements: the chains depend on which bridges are isolated.
     skeleton::ensure(nft, Some(&rules.admin_chain))?;
     iptables::ensure_accept_rule(nft)

@@ -74,8 +74,12 @@ fn change_chains(
 pub(super) fn absent(nft: &mut Socket, admin_chain: &str) -> Result<Vec<String>> {
     let needed = Layout::needed(nft, Some(admin_chain))?;
     let absent = needed.absent(nft)?;
+    if absent.is_empty() {
+        return Ok(absent);
+    }
     for (marks, isolation) in [(true, needed.isolation), (needed.marks, true), (true, true)] {
-        if absent.is_empty() || (Layout { marks, isolation, ..needed.clone() }).absent(nft)?.is_empty() {
+        let more = Layout { marks, isolation, ..needed.clone() };
+        if more.absent(nft)?.is_empty() {
             return Ok(Vec::new());
         }
     }
@@ -202,8 +206,7 @@ fn accept_pods(change: &mut Transaction) {
     }
     for (family, pods) in families {
         let destination = if family == Family::Ip { Field::Ip4Destination } else { Field::Ip6Destination };
-        let replies =
-            Rule::new().family(family).any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED);
+        let replies = Rule::new().family(family).any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED);
         change.add_rule(&TABLE, FORWARD, &replies.in_set(&[destination], pods).accept());
     }
 }
