@@ -97,7 +97,8 @@ where
     };
     let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent, fast_path.clone()));
     let allocator = start_allocator(&settings, &status, opener.clone())?;
-    let _watcher = start_routes(&settings, allocator, fast_path, &status, &metrics, opener)?;
+    let followers = Followers { status: &status, metrics: &metrics, fast_path };
+    let _watcher = start_routes(&settings, allocator, followers, opener)?;
     if let Some(listen) = settings.health {
         http::serve(listen, status, metrics).await?;
     }
@@ -134,18 +135,24 @@ where
     Ok(allocator)
 }
 
+/// What must know when routes or uplinks change.
+struct Followers<'a> {
+    status: &'a StatusHandle,
+    metrics: &'a Arc<Metrics>,
+    fast_path: Option<FastPath>,
+}
+
 /// Starts the threads that write routes, the node's record and BIRD's configuration.
 fn start_routes<O>(
     settings: &Settings,
     allocator: BlockAllocator,
-    fast_path: Option<FastPath>,
-    status: &StatusHandle,
-    metrics: &Arc<Metrics>,
+    followers: Followers<'_>,
     opener: O,
 ) -> Result<StoreWatcher>
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
 {
+    let Followers { status, metrics, fast_path } = followers;
     let registration =
         Registration { node: settings.node.clone(), allocator: allocator.clone(), opener: opener.clone() };
     let registrations = Registrations::start(registration, status.clone())?;

@@ -46,7 +46,7 @@ pub(crate) struct Metrics {
     flannel: Option<FlannelMetrics>,
     calico: Option<CalicoMetrics>,
     policies: Option<PolicyMetrics>,
-    fast_path: Option<(FastPath, FastPathMetrics)>,
+    fast_path: FastPathMetrics,
     /// One reader at a time, so that none sees values that are half set for another.
     reading: Mutex<()>,
 }
@@ -73,7 +73,7 @@ impl Metrics {
             flannel: None,
             calico: None,
             policies: None,
-            fast_path: None,
+            fast_path: FastPathMetrics::new(fast_path),
             reading: Mutex::default(),
         };
         metrics.register();
@@ -83,7 +83,7 @@ impl Metrics {
             Mode::Calico => metrics.calico = Some(CalicoMetrics::register(registry)),
         }
         metrics.policies = policy_agent.map(|agent| PolicyMetrics::register(registry, agent));
-        metrics.fast_path = fast_path.map(|fast_path| (fast_path, FastPathMetrics::register(registry)));
+        metrics.fast_path.register(registry);
         metrics
     }
 
@@ -139,7 +139,7 @@ impl Metrics {
         self.flannel.iter().for_each(|metrics| metrics.update(status));
         self.calico.iter().for_each(|metrics| metrics.update(status));
         self.policies.iter().for_each(PolicyMetrics::update);
-        self.fast_path.iter().for_each(|(fast_path, metrics)| metrics.update(fast_path));
+        self.fast_path.update();
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut text, &self.registry);

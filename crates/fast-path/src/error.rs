@@ -9,10 +9,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The kernel has no eBPF, or the process may not use it.
-    #[error("load the eBPF maps: {}; needed are Linux 5.12 and CAP_BPF with CAP_NET_ADMIN", causes(.0.as_ref()))]
+    #[error("load the eBPF maps: {}; needed are Linux 5.14 and CAP_BPF with CAP_NET_ADMIN", causes(.0.as_ref()))]
     Load(Box<dyn StdError + Send + Sync>),
     /// The kernel rejects a program.
-    #[error("load the eBPF program {program}: {}; needed are Linux 5.12 and CAP_BPF with CAP_NET_ADMIN", causes(.source.as_ref()))]
+    #[error("load the eBPF program {program}: {}; needed are Linux 5.14 and CAP_BPF with CAP_NET_ADMIN", causes(.source.as_ref()))]
     Verify {
         /// The program.
         program: String,
@@ -23,7 +23,7 @@ pub enum Error {
     #[error("eBPF map: {0}")]
     Map(String),
     /// Conntrack cannot be told that it sees only some packets of a connection.
-    #[error("{0}; without this sysctl conntrack would refuse packets after others that it has not seen")]
+    #[error("{0}: the fast path needs this sysctl of Linux 5.14, so that conntrack accepts packets after others that it has not seen")]
     Sysctl(podwire_kernel::Error),
     /// A request to the kernel failed.
     #[error(transparent)]

@@ -67,9 +67,9 @@ struct path {
     __u64 since; // in ticks
     __u32 generation;
     __u32 ifindex; // of the device that the packets left by
-    __u8 is_pod; // whether that device is the host end of a pod's veth pair
-    __u8 pad;
     __u8 ethernet[ETH_HLEN]; // the header that the neighbour table has given
+    __u8 is_pod;             // whether that device is the host end of a pod's veth pair
+    __u8 pad;
 };
 
 #define FLOWS 32768
@@ -179,11 +179,11 @@ static inline void count(struct __sk_buff *skb, __u32 to_pod)
     }
 }
 
-// Whether the frame is for the right MAC address already, as between two ports of a bridge.
+// Whether the frame has the right MAC addresses already, as between two ports of a bridge.
 static inline int has_header(struct __sk_buff *skb, const struct path *path)
 {
     void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-    const __u16 *found = data, *learned = (const __u16 *)path->ethernet;
+    const __u32 *found = data, *learned = (const __u32 *)path->ethernet;
     return data + ETH_HLEN <= end && found[0] == learned[0] && found[1] == learned[1] && found[2] == learned[2];
 }
 

@@ -78,6 +78,8 @@ impl FastPath {
     /// Loads the programs and starts the thread, in the network namespace of the caller. An error is a reason why the
     /// fast path is off.
     pub fn start(options: Options) -> Result<FastPath> {
+        // The chain makes the kernel load conntrack, which has the sysctls. It marks nothing yet.
+        rules::apply(Host::here()?.nft()?, &BTreeSet::new())?;
         for key in LIBERAL {
             sysctl::ensure_outside_container(key, "1").map_err(Error::Sysctl)?;
         }

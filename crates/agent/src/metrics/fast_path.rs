@@ -11,6 +11,8 @@ use prometheus_client::registry::Registry;
 use super::Labels;
 
 pub(super) struct FastPathMetrics {
+    /// `None` if it is off.
+    fast_path: Option<FastPath>,
     on: Gauge,
     pods: Family<Labels, Gauge>,
     packets: Family<Labels, Counter>,
@@ -18,25 +20,28 @@ pub(super) struct FastPathMetrics {
 }
 
 impl FastPathMetrics {
-    pub(super) fn register(all: &mut Registry) -> FastPathMetrics {
-        let metrics = FastPathMetrics {
+    pub(super) fn new(fast_path: Option<FastPath>) -> FastPathMetrics {
+        FastPathMetrics {
+            fast_path,
             on: Gauge::default(),
             pods: Family::default(),
             packets: Family::default(),
             bytes: Family::default(),
-        };
-        let all = all.sub_registry_with_prefix("fast_path");
-        all.register("on", "1 if connections can take the fast path", metrics.on.clone());
-        all.register("pods", "Pod interfaces by the path of their packets", metrics.pods.clone());
-        let text = "Packets that took the fast path, by where they went";
-        all.register("packets", text, metrics.packets.clone());
-        let text = "Bytes that took the fast path, by where they went";
-        all.register("bytes", text, metrics.bytes.clone());
-        metrics
+        }
     }
 
-    pub(super) fn update(&self, fast_path: &FastPath) {
-        let status = fast_path.status();
+    pub(super) fn register(&self, all: &mut Registry) {
+        let all = all.sub_registry_with_prefix("fast_path");
+        all.register("on", "1 if connections can take the fast path", self.on.clone());
+        all.register("pods", "Pod interfaces by the path of their packets", self.pods.clone());
+        let text = "Packets that took the fast path, by where they went";
+        all.register("packets", text, self.packets.clone());
+        let text = "Bytes that took the fast path, by where they went";
+        all.register("bytes", text, self.bytes.clone());
+    }
+
+    pub(super) fn update(&self) {
+        let Some(status) = self.fast_path.as_ref().map(FastPath::status) else { return };
         self.on.set(status.on.into());
         for (path, count) in [("fast", status.fast.len()), ("normal", status.normal.len())] {
             self.pods.get_or_create(&vec![("path", path.to_owned())]).set(count as i64);
