@@ -32,6 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("subnets", &["fs", "ip", "cni-spec", "etcd", "kubernetes"]),
     ("plugins", &["fs", "ip", "netlink", "kernel", "cni-spec", "cni-plugin", "agent-ipc", "ipam"]),
     ("overlay", &["fs", "ip", "netlink", "kernel"]),
+    ("fast-path", &["fs", "ip", "netlink", "reconcile", "kernel"]),
     ("bgp", &["fs", "ip", "netlink", "reconcile", "block-ipam"]),
     ("policy", &[]),
     (
@@ -66,6 +67,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kubernetes",
             "subnets",
             "overlay",
+            "fast-path",
             "bgp",
             "policy",
             "policy-agent",
@@ -136,6 +138,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "subnets",
             "plugins",
             "overlay",
+            "fast-path",
             "bgp",
             "policy",
             "policy-agent",

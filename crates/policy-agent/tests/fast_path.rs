@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use podwire_fast_path::{FastPath, Options};
-use podwire_kernel::Host;
+use podwire_kernel::firewall::forward;
+use podwire_kernel::{Host, Owner};
 use podwire_policy_agent::{Kind, OnClosed, PolicyAgent, PolicyAgentOptions, Update};
 use serde_json::{json, Value};
 use testbed::{apply, fast_path, network_policy, on_node, pod, run, snapshot, Endpoint};
@@ -229,6 +230,37 @@ fn another_pod_cannot_send_packets_of_a_learned_flow() {
     });
 }
 
+/// A pod on a bridge may not send with another hardware address, whichever path its packets take.
+#[test]
+fn a_forged_hardware_address_does_not_pass() {
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let [a, b] = [10, 11].map(Endpoint::bridged);
+        apply(nft, &allow_all(&[&a, &b]));
+        let [one, two] = datagrams(&a, &b);
+        let forged = "02:00:00:00:00:99";
+        b.sh(&format!(
+            "nft add table netdev t; \
+             nft add chain netdev t i {{ type filter hook ingress device eth0 priority 0 \\; }}; \
+             nft add rule netdev t i udp dport {PORT} ether saddr {forged} counter"
+        ));
+        // As the check of what pods send.
+        run(&format!(
+            "nft add table bridge g; nft add chain bridge g p {{ type filter hook prerouting priority -300 \\; }}; \
+             nft add rule bridge g p ether saddr {forged} drop"
+        ));
+        let mac = b.sh("cat /sys/class/net/eth0/address");
+        let (forge, mac) = (format!("ip link set eth0 address {forged}"), mac.trim());
+        let script = format!("{forge}; ip neigh replace {} lladdr {mac} dev eth0 nud permanent", b.ip4);
+        exchange(&one, &two);
+        a.sh(&script);
+        let before = packets(&fast_path);
+        (0..20).for_each(|_| drop(one.send(b"forged")));
+        assert!(packets(&fast_path) > before, "the flow was learned a moment ago");
+        assert!(b.sh("nft list table netdev t").contains("packets 0 bytes 0"));
+    });
+}
+
 #[test]
 fn the_next_pod_with_an_address_gets_its_packets_at_once() {
     on_node(|nft| {
@@ -349,6 +381,19 @@ fn packets_that_others_must_see_take_the_normal_path() {
         // A table that is flushed: no packet is marked until the agent has repaired it.
         run("nft delete table inet podwire_fast_path");
         wait_until("the table is back", || run("nft list tables").contains("podwire_fast_path"));
+        until_fast(&fast_path, &mut ends);
+        // The administrator's rules see every packet.
+        let mut host = Host::here().unwrap();
+        let admin_chain = "CNI-ADMIN".to_owned();
+        let rules = forward::Rules { admin_chain, policy: forward::Policy::Open, bridge: None };
+        let addresses = [a.ip4.parse().unwrap(), c.ip4.parse().unwrap()];
+        forward::add(host.nft().unwrap(), &Owner::new("net", "a", "eth0"), &addresses, &rules).unwrap();
+        run("nft add rule inet podwire_firewall CNI-ADMIN counter");
+        wait_until("the administrator's rule ends the fast path", || {
+            fast_packets(&fast_path, &mut ends, 20) == 0
+        });
+        assert!(fast_path.status().reason.is_some_and(|reason| reason.contains("administrator")));
+        run("nft flush chain inet podwire_firewall CNI-ADMIN");
         until_fast(&fast_path, &mut ends);
         // Connections that conntrack forgets go on.
         run("conntrack -F 2>/dev/null");

@@ -12,6 +12,7 @@ mod continuous_probe;
 mod crowd;
 mod cutting;
 mod failsafe;
+mod fast_path;
 mod faults;
 mod gone;
 mod kubernetes;
