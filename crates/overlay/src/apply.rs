@@ -48,11 +48,14 @@ pub fn apply(
     let links = link::list(&mut host.route)?;
     let mut found = main_table(host)?;
     let foreign: Vec<Route> = found.iter().filter(|route| route.protocol != PROTOCOL).cloned().collect();
-    let desired = backend.desired(cluster, &RouteLookup::new(&foreign, &cluster.networks));
+    let lookup = RouteLookup::new(&foreign, &cluster.networks);
+    let desired = backend.desired(cluster, &lookup);
     let rules = backend.rules(cluster, firewall);
-    let guard = tunnel_guard::guard(&desired, backend.peer_networks(&desired), &rules);
+    let guard = tunnel_guard::guard(&desired, backend.peer_networks(&desired), &lookup, &rules);
     let changed = tunnel::apply(host.nft()?, &guard)?;
-    let report = Report { unreachable: desired.unreachable.clone(), changed, ..Report::default() };
+    let uplinks = cluster.local.subnets.iter().map(|subnet| subnet.uplink.name.clone());
+    let pod_links = tunnel_guard::pod_links(&desired, &links, uplinks, &rules);
+    let report = Report { unreachable: desired.unreachable.clone(), changed, pod_links, ..Report::default() };
 
     // A single address belongs to one pod, which has its own route or none.
     let pod_cidrs = cluster

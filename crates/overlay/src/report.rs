@@ -1,5 +1,6 @@
 //! The result of [`apply`](crate::apply).
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use podwire_kernel::Mac;
@@ -18,6 +19,9 @@ pub struct Report {
     pub tunnels: Vec<TunnelDevice>,
     /// The owned objects in the kernel, if nothing failed.
     pub objects: ObjectCounts,
+    /// The links by which packets leave with the addresses of pods: tunnels, links of direct routes, and the uplinks
+    /// unless all pods are masqueraded.
+    pub pod_links: BTreeSet<String>,
 }
 
 /// The number of owned objects in the kernel.

@@ -53,15 +53,23 @@ impl RouteLookup {
 
     /// How a packet to `ip` leaves the node.
     pub fn reach(&self, ip: IpAddr) -> Reach {
-        let best = self.lengths[usize::from(ip.is_ipv6())].iter().find_map(|length| {
-            let net = IpNet::new(ip, *length).ok()?.trunc();
-            self.routes.get(&net)
-        });
-        match best {
+        match self.best(ip) {
             Some(Route { kind: UNICAST, gateway: None, link: Some(link), .. }) => Reach::OnLink(*link),
             Some(Route { kind: UNICAST, gateway: Some(gateway), .. }) => Reach::Via(*gateway),
             _ => Reach::NoRoute,
         }
+    }
+
+    /// The index of the link by which a packet to `ip` leaves the node.
+    pub fn link_to(&self, ip: IpAddr) -> Option<u32> {
+        self.best(ip).filter(|route| route.kind == UNICAST)?.link
+    }
+
+    fn best(&self, ip: IpAddr) -> Option<&Route> {
+        self.lengths[usize::from(ip.is_ipv6())].iter().find_map(|length| {
+            let net = IpNet::new(ip, *length).ok()?.trunc();
+            self.routes.get(&net)
+        })
     }
 }
 
@@ -102,5 +110,7 @@ mod tests {
         assert_eq!(reach(&lookup, "10.244.3.4"), Reach::Via("192.168.1.1".parse().unwrap()));
         assert_eq!(reach(&lookup, "fd00::9"), Reach::OnLink(2));
         assert_eq!(reach(&lookup, "fd01::9"), Reach::NoRoute);
+        let links = ["192.168.1.5", "198.51.100.1", "fd01::9"].map(|ip| lookup.link_to(ip.parse().unwrap()));
+        assert_eq!(links, [Some(2), Some(2), None]);
     }
 }

@@ -186,7 +186,7 @@ fn all_entries_of_a_node_that_left_are_removed() {
     let mut cluster = lab.cluster(1);
     cluster.peers.retain(|peer| peer.name != "n3");
     let report = n1.apply(&vxlan(), &cluster);
-    assert_eq!(report.changed.len(), 12, "{:#?}", report.changed);
+    assert_eq!(report.changed.len(), 14, "{:#?}", report.changed);
     assert_eq!(n1.routes().len(), 2);
     for device in ["flannel.1", "flannel-v6.1"] {
         assert_eq!((n1.neighbours(device).len(), n1.forwarding(device).len()), (1, 1));

@@ -53,6 +53,9 @@ pub struct TunnelGuard {
     pub local: BTreeSet<IpAddr>,
     /// The addresses of peers, each with the networks from which it may send.
     pub peers: BTreeMap<IpAddr, Vec<IpNet>>,
+    /// The usual outer packets: the index of the link that leads to a peer, this node's address, and the peer's address.
+    /// One lookup finds what takes three checks otherwise. Links that are made anew are found by the checks.
+    pub usual: BTreeSet<(u32, IpAddr, IpAddr)>,
     /// The pod networks of the cluster.
     pub pod_networks: Vec<IpNet>,
     /// Whether an inner source outside the pod networks passes, unless it is link-local: without masquerading, peers
@@ -65,6 +68,7 @@ struct FamilyPart {
     ip: IpFamily,
     family: Family,
     kind: Type,
+    usual: &'static str,
     local: &'static str,
     peers: &'static str,
     sources: &'static str,
@@ -80,6 +84,7 @@ const PARTS: [FamilyPart; 2] = [
         ip: IpFamily::V4,
         family: Family::Ip,
         kind: Type::Ipv4,
+        usual: "usual4",
         local: "local4",
         peers: "peers4",
         sources: "sources4",
@@ -93,6 +98,7 @@ const PARTS: [FamilyPart; 2] = [
         ip: IpFamily::V6,
         family: Family::Ip6,
         kind: Type::Ipv6,
+        usual: "usual6",
         local: "local6",
         peers: "peers6",
         sources: "sources6",
@@ -149,6 +155,7 @@ fn add_sets(change: &mut Transaction) {
     change.add_table(&TABLE);
     change.add_set(&TABLE, &Set::of(PORTS, &[Type::Port]));
     for part in &PARTS {
+        change.add_set(&TABLE, &Set::of(part.usual, &[Type::IfIndex, part.kind, part.kind]));
         change.add_set(&TABLE, &Set::of(part.local, &[part.kind]));
         change.add_set(&TABLE, &Set::of(part.peers, &[part.kind]));
         change.add_set(&TABLE, &Set::ranges(part.sources, &[part.kind, part.kind]));
@@ -164,6 +171,11 @@ impl TunnelGuard {
         let address = |ip: &IpAddr| vec![Element::key(Value::ip(*ip))];
         for part in &PARTS {
             let has_family = |ip: &&IpAddr| IpFamily::of(**ip) == part.ip;
+            let usual = self.usual.iter().filter(|(_, local, _)| IpFamily::of(*local) == part.ip);
+            let usual = usual.map(|(link, local, peer)| {
+                vec![Element::key(Value::ifindex(*link).and_ip(*local).and_ip(*peer))]
+            });
+            contents.push((part.usual, usual.collect()));
             contents.push((part.local, self.local.iter().filter(has_family).map(address).collect()));
             contents.push((part.peers, self.peers.keys().filter(has_family).map(address).collect()));
             contents.push((part.sources, self.sources(part.ip)));
@@ -217,18 +229,23 @@ impl TunnelGuard {
     }
 
     fn vxlan_rules(&self, part: &FamilyPart) -> Vec<Rule> {
-        let carries = || part.rule().is(Field::VxlanEtherType, &part.ether_type);
-        let mut rules = part.outer_rules();
-        rules.push(carries().in_set(&[part.source, part.vxlan_source], part.sources).accept());
+        let carries = |rule: Rule| rule.is(Field::VxlanEtherType, &part.ether_type);
+        let from_peer =
+            |rule: Rule| carries(rule).in_set(&[part.source, part.vxlan_source], part.sources).accept();
+        let mut rules = vec![from_peer(part.usual_rule())];
+        rules.extend(part.outer_rules());
+        rules.push(from_peer(part.rule()));
         if self.allow_outside_sources {
-            rules.push(carries().not_in_set(&[part.vxlan_source], part.pods).accept());
+            rules.push(carries(part.rule()).not_in_set(&[part.vxlan_source], part.pods).accept());
         }
         rules
     }
 
     fn ipip_rules(&self, part: &FamilyPart) -> Vec<Rule> {
-        let mut rules = part.outer_rules();
-        rules.push(Rule::new().in_set(&[part.source, Field::IpipSource], part.sources).accept());
+        let from_peer = |rule: Rule| rule.in_set(&[part.source, Field::IpipSource], part.sources).accept();
+        let mut rules = vec![from_peer(part.usual_rule())];
+        rules.extend(part.outer_rules());
+        rules.push(from_peer(Rule::new()));
         if self.allow_outside_sources {
             rules.push(Rule::new().not_in_set(&[Field::IpipSource], part.pods).accept());
         }
@@ -248,6 +265,11 @@ impl FamilyPart {
 
     fn ipip(&self) -> Rule {
         self.rule().is(Field::Protocol, &[IPIP])
+    }
+
+    /// For packets whose outer header is that of a peer's packet to this node, by the link that leads to the peer.
+    fn usual_rule(&self) -> Rule {
+        self.rule().in_set(&[Field::IndexIn, self.destination, self.source], self.usual)
     }
 
     /// Drops packets whose outer header is not that of a peer's packet to this node.
