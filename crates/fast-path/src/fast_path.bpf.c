@@ -224,11 +224,14 @@ static inline int ingress(struct __sk_buff *skb, int from_uplink)
     return is_fresh(path, LIFETIME) ? redirect(skb, path, from_uplink) : NORMAL_PATH;
 }
 
-// The device that the flow arrives at. A packet that was routed from a bridge arrived at the bridge; the learned flow of
-// the other direction leads to the bridge port.
-static inline __u32 origin(__u32 arrived, const struct path *back)
+// The device that the flow arrives at, or 0. A packet that was routed from a bridge arrived at the bridge; the learned flow
+// of the other direction leads to the bridge port. By an uplink also packets around others leave, such as those of IPsec,
+// with the mark and the incoming device of the packet inside: no flow of the other direction leads to a pod then.
+static inline __u32 origin(__u32 arrived, const struct path *back, int is_pod)
 {
-    return is_fresh(back, 2 * LIFETIME) ? back->ifindex : arrived;
+    if (is_fresh(back, 2 * LIFETIME) && (is_pod || back->is_pod))
+        return back->ifindex;
+    return is_pod ? arrived : 0;
 }
 
 static inline __u32 swapped(__u32 ports)
@@ -261,8 +264,9 @@ static inline int egress(struct __sk_buff *skb, int is_pod)
         if (!read4(skb, &flow))
             return NORMAL_PATH;
         struct flow4 back = {skb->ifindex, flow.destination, flow.source, swapped(flow.ports), flow.protocol};
-        flow.ifindex = origin(arrived, bpf_map_lookup_elem(&flows4, &back));
-        bpf_map_update_elem(&flows4, &flow, &path, BPF_ANY);
+        flow.ifindex = origin(arrived, bpf_map_lookup_elem(&flows4, &back), is_pod);
+        if (flow.ifindex)
+            bpf_map_update_elem(&flows4, &flow, &path, BPF_ANY);
     } else if (skb->protocol == __builtin_bswap16(ETH_P_IPV6)) {
         struct flow6 flow = {};
         if (!read6(skb, &flow))
@@ -270,8 +274,9 @@ static inline int egress(struct __sk_buff *skb, int is_pod)
         struct flow6 back = {.ifindex = skb->ifindex, .ports = swapped(flow.ports), .protocol = flow.protocol};
         __builtin_memcpy(back.source, flow.destination, sizeof(back.source));
         __builtin_memcpy(back.destination, flow.source, sizeof(back.destination));
-        flow.ifindex = origin(arrived, bpf_map_lookup_elem(&flows6, &back));
-        bpf_map_update_elem(&flows6, &flow, &path, BPF_ANY);
+        flow.ifindex = origin(arrived, bpf_map_lookup_elem(&flows6, &back), is_pod);
+        if (flow.ifindex)
+            bpf_map_update_elem(&flows6, &flow, &path, BPF_ANY);
     }
     return NORMAL_PATH;
 }

@@ -74,15 +74,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Fails if the kernel lacks a sysctl, or if it cannot be set.
+fn make_conntrack_liberal() -> Result<()> {
+    LIBERAL.iter().try_for_each(|key| sysctl::ensure_outside_container(key, "1")).map_err(Error::Sysctl)
+}
+
 impl FastPath {
     /// Loads the programs and starts the thread, in the network namespace of the caller. An error is a reason why the
     /// fast path is off.
     pub fn start(options: Options) -> Result<FastPath> {
         // The chain makes the kernel load conntrack, which has the sysctls. It marks nothing yet.
         rules::apply(Host::here()?.nft()?, &BTreeSet::new())?;
-        for key in LIBERAL {
-            sysctl::ensure_outside_container(key, "1").map_err(Error::Sysctl)?;
-        }
+        make_conntrack_liberal()?;
         let programs = Arc::new(Mutex::new(Programs::load()?));
         let status = Arc::<Mutex<Status>>::default();
         let reconciler = FastPathReconciler::open(options, programs.clone(), status.clone())?;
@@ -91,8 +94,8 @@ impl FastPath {
         Ok(FastPath { thread, programs, status })
     }
 
-    /// Sets the devices that lead to other nodes: uplinks and tunnels.
-    pub fn set_uplinks(&self, names: Vec<String>) {
+    /// Sets the links by which packets leave with the addresses of pods: uplinks and tunnels.
+    pub fn set_links(&self, names: Vec<String>) {
         if let Err(error) = self.thread.send(names) {
             warn!(%error, "new devices get no programs");
         }
@@ -234,6 +237,7 @@ impl Reconciler for FastPathReconciler {
         if self.uplinks.is_none() {
             return Ok(None);
         }
+        make_conntrack_liberal()?;
         let links = link::list(&mut self.host.route)?;
         let mut devices = Devices::default();
         let failed = self.attach(&links, &mut devices)?;

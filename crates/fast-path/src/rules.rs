@@ -63,8 +63,7 @@ fn skeleton() -> Transaction {
     change.flush_chain(&TABLE, "forward");
     let accepted = Rule::new()
         .any_bit(Field::CtState, Rule::ESTABLISHED)
-        .all_bits(Field::CtStatus, Rule::ASSURED)
-        .no_bit(Field::CtStatus, REWRITTEN)
+        .only_bits(Field::CtStatus, Rule::ASSURED | REWRITTEN, Rule::ASSURED)
         .in_set(&[Field::IndexOut], DEVICES);
     change.add_rule(&TABLE, "forward", &accepted.set_mark_bits(LEARN));
     change

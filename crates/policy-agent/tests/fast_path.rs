@@ -5,6 +5,7 @@ mod testbed;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -402,6 +403,35 @@ fn packets_that_others_must_see_take_the_normal_path() {
     });
 }
 
+/// The size of the table is one setting of the whole machine, so this runs in the emulated machine only.
+#[test]
+fn while_the_table_of_connections_is_full_old_ones_go_on() {
+    const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+    if std::env::var_os("PODWIRE_CONNTRACK_IS_OURS").is_none() {
+        println!("left out: the size of the conntrack table, which is the machine's");
+        return;
+    }
+    let before = std::fs::read_to_string(MAX).unwrap();
+    on_node(|nft| {
+        let Some(fast_path) = fast() else { return };
+        let [a, b] = [10, 11].map(Endpoint::routed);
+        apply(nft, &allow_all(&[&a, &b]));
+        let mut ends = connection(&a, &b, &b.ip4);
+        until_fast(&fast_path, &mut ends);
+        std::fs::write(MAX, "1").unwrap();
+        b.serve(&[PORT + 1]);
+        assert_eq!(
+            testbed::connect_tcp_within(Duration::from_secs(3), &b.ip4, PORT + 1),
+            testbed::Outcome::Reached
+        );
+        assert_eq!(a.run_inside(|| testbed::connect_tcp_denied(&b.ip4, PORT + 1)), testbed::Outcome::Timeout);
+        assert!(fast_packets(&fast_path, &mut ends, 50) >= 90);
+        thread::sleep(Duration::from_secs(2));
+        until_fast(&fast_path, &mut ends);
+    });
+    std::fs::write(MAX, before).unwrap();
+}
+
 /// The programs outlive the agent; another agent takes over; turning it off leaves nothing.
 #[test]
 fn agents_come_and_go_during_a_transfer() {
@@ -411,19 +441,38 @@ fn agents_come_and_go_during_a_transfer() {
         apply(nft, &allow_all(&[&a, &b]));
         let mut ends = connection(&a, &b, &b.ip4);
         until_fast(&fast_path, &mut ends);
+        // Datagrams are not sent again: each must arrive, and in order.
+        let [one, two] = datagrams(&a, &b);
+        let over = AtomicBool::new(false);
         let options = Options { settled: Duration::ZERO, pause: Duration::ZERO };
-        for _ in 0..5 {
-            let next = FastPath::start(options).unwrap();
-            next.set_uplinks(Vec::new());
-            wait_until("the next agent has attached", || {
-                ping_pong(&mut ends);
-                next.status().fast.len() == 2
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                two.set_read_timeout(Some(WAIT)).unwrap();
+                let (mut number, begin) = (0u32, Instant::now());
+                while !over.load(Ordering::Relaxed) && begin.elapsed() < 4 * WAIT {
+                    number += 1;
+                    one.send(&number.to_ne_bytes()).unwrap();
+                    let mut arrived = [0; 4];
+                    two.recv(&mut arrived).expect("a datagram was lost");
+                    assert_eq!(u32::from_ne_bytes(arrived), number);
+                    two.send(b"!").unwrap();
+                    one.recv(&mut [0; 9]).unwrap();
+                }
             });
-            until_fast(&next, &mut ends);
-        }
-        // The tests' own fast path would attach its programs again, but only after an event.
-        podwire_fast_path::remove(&mut Host::here().unwrap()).unwrap();
-        (0..100).for_each(|_| ping_pong(&mut ends));
+            for _ in 0..5 {
+                let next = FastPath::start(options).unwrap();
+                next.set_links(Vec::new());
+                wait_until("the next agent has attached", || {
+                    ping_pong(&mut ends);
+                    next.status().fast.len() == 2
+                });
+                until_fast(&next, &mut ends);
+            }
+            // The tests' own fast path would attach its programs again, but only after an event.
+            podwire_fast_path::remove(&mut Host::here().unwrap()).unwrap();
+            (0..100).for_each(|_| ping_pong(&mut ends));
+            over.store(true, Ordering::Relaxed);
+        });
     });
 }
 

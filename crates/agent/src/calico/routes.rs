@@ -114,8 +114,9 @@ impl RouteReconciler {
             self.register(&desired);
         }
         if let Some(fast_path) = &self.options.fast_path {
-            let devices = BlockBackend::devices().map(str::to_owned);
-            fast_path.set_uplinks(links.iter().map(|link| link.name.clone()).chain(devices).collect());
+            // BGP can lead any route over the uplinks.
+            let uplinks = links.iter().filter(|_| self.options.bgp.is_some()).map(|link| link.name.clone());
+            fast_path.set_links(uplinks.chain(report.pod_links.iter().cloned()).collect());
         }
         if let Some(bgp) = &self.options.bgp {
             let addresses = links.iter().map(|uplink| uplink.address).collect();

@@ -274,8 +274,7 @@ impl Daemon {
                 }
                 network.uplinks.clone_from(&applied.uplinks);
                 if let Some(fast_path) = &self.fast_path {
-                    let uplinks = applied.uplinks.iter().map(|uplink| uplink.name.clone());
-                    fast_path.set_uplinks(uplinks.chain(network.backend.devices()).collect());
+                    fast_path.set_links(applied.pod_links.iter().cloned().collect());
                 }
                 self.announce(network, &applied).await
             }

@@ -1,6 +1,6 @@
 //! The thread that keeps the kernel's routes and tunnels equal to the last desired state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(crate) struct Applied {
     /// Nodes without a route, and why.
     pub unreachable: Vec<(String, String)>,
     pub devices: Vec<TunnelDevice>,
+    /// The links by which packets leave with the addresses of pods.
+    pub pod_links: BTreeSet<String>,
     pub objects: ObjectCounts,
     pub took: Duration,
 }
@@ -136,6 +138,7 @@ impl RouteReconciler {
                 .chain(report.unreachable.into_iter().map(|one| (one.peer, one.reason)))
                 .collect(),
             devices: report.tunnels,
+            pod_links: report.pod_links,
             objects: report.objects,
             took: Duration::ZERO,
         })

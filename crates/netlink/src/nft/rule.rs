@@ -248,6 +248,11 @@ impl Rule {
         self.bits(field, bits, false, 0)
     }
 
+    /// If the field has these of the bits, and none of the others.
+    pub fn only_bits(self, field: Field, bits: u32, these: u32) -> Rule {
+        self.bits(field, bits, false, these)
+    }
+
     fn bits(self, field: Field, bits: u32, inverted: bool, value: u32) -> Rule {
         let bytes = |number: u32| match field.length() {
             1 => vec![number as u8],

@@ -54,7 +54,7 @@ fn start_fast_path() {
     }
     let options = Options { settled: Duration::ZERO, pause: Duration::ZERO };
     let fast_path = FastPath::start(options).expect("the kernel has what the fast path needs");
-    fast_path.set_uplinks(vec!["uplink".into(), "tunnel".into()]);
+    fast_path.set_links(vec!["uplink".into(), "tunnel".into()]);
     FAST_PATH.with(|cell| drop(cell.set(fast_path)));
 }
 
