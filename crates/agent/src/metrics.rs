@@ -6,6 +6,7 @@
 mod calico;
 mod fast_path;
 mod flannel;
+mod pods;
 mod policies;
 
 use std::sync::{Mutex, PoisonError};
@@ -25,6 +26,7 @@ use prometheus_client::registry::{Registry, Unit};
 use calico::CalicoMetrics;
 use fast_path::FastPathMetrics;
 pub(crate) use flannel::FlannelMetrics;
+use pods::PodMetrics;
 use policies::PolicyMetrics;
 
 /// Label names and values.
@@ -47,6 +49,7 @@ pub(crate) struct Metrics {
     calico: Option<CalicoMetrics>,
     policies: Option<PolicyMetrics>,
     fast_path: FastPathMetrics,
+    pods: PodMetrics,
     /// One reader at a time, so that none sees values that are half set for another.
     reading: Mutex<()>,
 }
@@ -74,6 +77,7 @@ impl Metrics {
             calico: None,
             policies: None,
             fast_path: FastPathMetrics::new(fast_path),
+            pods: PodMetrics::default(),
             reading: Mutex::default(),
         };
         metrics.register();
@@ -84,6 +88,7 @@ impl Metrics {
         }
         metrics.policies = policy_agent.map(|agent| PolicyMetrics::register(registry, agent));
         metrics.fast_path.register(registry);
+        metrics.pods.register(registry);
         metrics
     }
 
@@ -140,6 +145,7 @@ impl Metrics {
         self.calico.iter().for_each(|metrics| metrics.update(status));
         self.policies.iter().for_each(PolicyMetrics::update);
         self.fast_path.update();
+        self.pods.update();
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = text::encode(&mut text, &self.registry);

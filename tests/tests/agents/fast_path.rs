@@ -100,6 +100,17 @@ fn check(backend: &str) {
         let shown = fast_path(&stage, number);
         assert_eq!((&shown["on"], &shown["pods"]), (&json!(true), &json!(1)), "{shown}");
     }
+    // The counters of pods have what took the fast path.
+    let metrics = stage.metrics(2);
+    let received =
+        metrics.lines().filter(|line| line.starts_with("podwire_agent_pod_received_packets_total{"));
+    let received: Vec<&str> = received.collect();
+    let count = received.first().and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+    let echoes: u64 = connections.iter().map(|connection| connection.count(&stage)).sum();
+    assert!(
+        received.len() == 1 && count.is_some_and(|count| count * 10 > echoes * 9),
+        "{received:?}, {echoes} echoes"
+    );
     // 1. Without an agent. 2. With one that turns it off. 3. With one that turns it on again. 4. Retired.
     stage.kill_agent(1);
     connections.iter().for_each(|connection| connection.assert_flows(&stage));

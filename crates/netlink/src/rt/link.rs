@@ -17,6 +17,7 @@ pub mod attribute {
     pub const OPERSTATE: u16 = 16;
     pub const LINKINFO: u16 = 18;
     pub const IFALIAS: u16 = 20;
+    pub const STATS64: u16 = 23;
     pub const AF_SPEC: u16 = 26;
     pub const GROUP: u16 = 27;
     pub const NET_NS_FD: u16 = 28;
@@ -25,6 +26,7 @@ pub mod attribute {
     pub const NUM_TX_QUEUES: u16 = 31;
     pub const NUM_RX_QUEUES: u16 = 32;
     pub const LINK_NETNSID: u16 = 37;
+    pub const TARGET_NETNSID: u16 = 46;
     pub const PERM_ADDRESS: u16 = 54;
     pub const PARENT_DEV_NAME: u16 = 56;
     pub const ALLMULTI: u16 = 61;
@@ -262,6 +264,35 @@ pub fn by_index(route: &mut Socket, index: u32) -> Result<Link> {
         .raw(&header(index, 0, 0))
         .u32(a::EXT_MASK, SKIP_STATS);
     route.query(message, Link::read)
+}
+
+/// What a link has received and sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Traffic {
+    pub received_packets: u64,
+    pub sent_packets: u64,
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+}
+
+/// The traffic of the link with index `index` in the namespace that this one knows by the number `netns`
+/// ([`Link::link_netns`]).
+pub fn traffic_in(route: &mut Socket, netns: i32, index: u32) -> Result<Traffic> {
+    let doing = format!("read the counters of link number {index} of namespace {netns}");
+    let message = Message::new(libc::RTM_GETLINK, 0, doing)
+        .raw(&header(index, 0, 0))
+        .u32(a::TARGET_NETNSID, netns as u32);
+    route.query(message, |frame| {
+        let stats = frame.attrs(16).find(|attr| attr.kind == a::STATS64)?.value;
+        let number = |at: usize| Some(u64::from_ne_bytes(stats.get(at * 8..at * 8 + 8)?.try_into().ok()?));
+        Some(Traffic {
+            received_packets: number(0)?,
+            sent_packets: number(1)?,
+            received_bytes: number(2)?,
+            sent_bytes: number(3)?,
+        })
+    })
 }
 
 /// The link named `name`, if there is one; `None` also for an invalid name.
