@@ -13,7 +13,7 @@ pub(super) struct FastPathFlags {
         env = "PODWIRE_FAST_PATH",
         hide_env = true,
         hide_possible_values = true,
-        default_value = "on"
+        default_value = "off"
     )]
     fast_path: Switch,
 }

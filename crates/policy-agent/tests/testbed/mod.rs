@@ -46,7 +46,7 @@ pub fn fast_path() -> Option<FastPath> {
     FAST_PATH.with(|fast_path| fast_path.get().cloned())
 }
 
-/// All tests run with the fast path, as agents do, and again without it with `PODWIRE_FAST_PATH=off`. New devices get
+/// All tests run with the fast path; with `PODWIRE_FAST_PATH=off` they run without it. New devices get
 /// programs at once, so that no test is over before.
 fn start_fast_path() {
     if std::env::var("PODWIRE_FAST_PATH").is_ok_and(|value| value == "off") {
