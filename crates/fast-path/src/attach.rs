@@ -1,11 +1,10 @@
 //! Attaches programs to devices, and removes them.
 
-use podwire_kernel::shaping::{self, FAST_PATH};
-use podwire_kernel::Host;
+use podwire_kernel::{fast_path, Host};
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::rt::tc::program::{self, Direction};
 use podwire_netlink::rt::tc::{self, Discipline};
-use podwire_netlink::Socket;
+use podwire_netlink::{nft, Socket};
 
 use crate::devices::Device;
 use crate::error::Result;
@@ -24,7 +23,7 @@ pub(crate) fn attach(route: &mut Socket, programs: &Programs, index: u32, device
     // 1. Egress learns flows that 2. ingress redirects.
     for direction in [Direction::Egress, Direction::Ingress] {
         let program = programs.of(device.role, direction)?;
-        route.request(program::set(index, &device.name, direction, FAST_PATH, program))?;
+        route.request(program::set(index, &device.name, direction, fast_path::FILTER, program))?;
     }
     Ok(())
 }
@@ -39,7 +38,7 @@ pub(crate) fn detach_others(
     let mut removed = Vec::new();
     for link in links.iter().filter(|link| !keep(link.index)) {
         let holds_programs = |one: &Discipline| one.link == link.index && one.kind == CLSACT;
-        if disciplines.iter().any(holds_programs) && shaping::remove_fast_path(host, link)? {
+        if disciplines.iter().any(holds_programs) && fast_path::remove(host, link)? {
             removed.push(link.name.clone());
         }
     }
@@ -52,7 +51,7 @@ pub(crate) fn detach_others(
 pub fn remove(host: &mut Host) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     if let Some(nft) = host.find_nft()? {
-        if rules::remove(nft)? {
+        if nft::remove_table(nft, &rules::TABLE)? {
             removed.push(format!("table {}", rules::TABLE));
         }
     }

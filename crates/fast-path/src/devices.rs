@@ -1,16 +1,19 @@
 //! Which devices get programs, and why others do not.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use podwire_netlink::rt::link::Link;
 use podwire_netlink::rt::tc::{Discipline, ROOT};
+
+/// The length of an Ethernet address.
+const MAC_LENGTH: usize = 6;
 
 /// What a device is to the fast path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The host end of a pod's veth pair.
     Pod,
-    /// An uplink, or a VXLAN device.
+    /// A link by which packets leave with the addresses of pods: an uplink, or a VXLAN device.
     Uplink,
 }
 
@@ -34,39 +37,43 @@ pub(crate) struct Devices {
     pub normal: BTreeMap<String, String>,
 }
 
-/// Decides for all links of the node. `is_settled`: whether the device exists long enough that its plugins are done.
+/// Decides for all links of the node. `pod_links`: the names of those by which packets leave with the addresses of pods.
+/// `is_settled`: whether the device exists long enough that its plugins are done.
 pub(crate) fn choose(
     links: &[Link],
     disciplines: &[Discipline],
-    uplinks: &[String],
+    pod_links: &[String],
     is_settled: impl Fn(&Link) -> bool,
 ) -> Devices {
+    let mut of_link: HashMap<u32, Vec<&Discipline>> = HashMap::new();
+    disciplines.iter().for_each(|one| of_link.entry(one.link).or_default().push(one));
     let mut devices = Devices::default();
     for link in links {
-        let is_uplink = uplinks.contains(&link.name);
-        let role = match is_uplink {
-            true if link.mac.len() == 6 => Role::Uplink,
-            false if is_pod(link) => Role::Pod,
-            _ => continue,
-        };
-        let owner = if is_uplink { String::new() } else { link.alias.clone() };
-        let hindrance = hindrance(link, role, disciplines);
-        match hindrance {
-            Some(reason) if role == Role::Pod => drop(devices.normal.insert(owner, reason.to_owned())),
-            Some(_) => {}
-            None if role == Role::Pod && !is_settled(link) => {}
-            None => drop(devices.fast.insert(link.index, Device { name: link.name.clone(), role, owner })),
+        let own = of_link.get(&link.index).map_or(&[][..], Vec::as_slice);
+        let is_uplink = pod_links.contains(&link.name);
+        let device = |role, owner: &str| Device { name: link.name.clone(), role, owner: owner.to_owned() };
+        if is_uplink && link.mac.len() == MAC_LENGTH && obstacle(link, Role::Uplink, own).is_none() {
+            devices.fast.insert(link.index, device(Role::Uplink, ""));
+        } else if !is_uplink && is_pod(link) {
+            match obstacle(link, Role::Pod, own) {
+                Some(reason) => drop(devices.normal.insert(link.alias.clone(), reason.to_owned())),
+                None if is_settled(link) => {
+                    drop(devices.fast.insert(link.index, device(Role::Pod, &link.alias)))
+                }
+                None => {}
+            }
         }
     }
-    devices.marked = devices.fast.keys().copied().collect();
-    for bridge in links.iter().filter(|link| link.kind == "bridge") {
-        let mut ports = links.iter().filter(|link| link.master == Some(bridge.index)).peekable();
-        // Another port could be a tunnel, which would copy the mark to its own packets.
-        if ports.peek().is_some() && ports.all(|port| port.kind == "veth") {
-            devices.marked.insert(bridge.index);
-        }
-    }
+    devices.marked = devices.fast.keys().copied().chain(bridges_of_pods(links)).collect();
     devices
+}
+
+/// The bridges with veth devices only. Another port could be a tunnel, which would copy the mark to the outer packets.
+fn bridges_of_pods(links: &[Link]) -> impl Iterator<Item = u32> + '_ {
+    links.iter().filter(|link| link.kind == "bridge").map(|bridge| bridge.index).filter(|bridge| {
+        let mut ports = links.iter().filter(|link| link.master == Some(*bridge)).peekable();
+        ports.peek().is_some() && ports.all(|port| port.kind == "veth")
+    })
 }
 
 /// The plugins write the owner into the alias.
@@ -76,9 +83,8 @@ fn is_pod(link: &Link) -> bool {
 
 /// Why the device cannot have programs. They run before the discipline that limits what the pod sends, and skip the one
 /// that limits what it receives.
-fn hindrance(link: &Link, role: Role, disciplines: &[Discipline]) -> Option<&'static str> {
-    let mut own = disciplines.iter().filter(|one| one.link == link.index);
-    let refused = own.find_map(|one| match (one.kind.as_str(), one.parent == ROOT) {
+fn obstacle(link: &Link, role: Role, disciplines: &[&Discipline]) -> Option<&'static str> {
+    let refused = disciplines.iter().find_map(|one| match (one.kind.as_str(), one.parent == ROOT) {
         ("clsact", _) => None,
         ("ingress", _) => Some("another program filters or limits what the pod sends"),
         ("noqueue", true) => None,

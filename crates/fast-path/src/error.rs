@@ -22,7 +22,7 @@ pub enum Error {
     /// A map cannot be read or written.
     #[error("eBPF map: {0}")]
     Map(String),
-    /// Conntrack cannot be told that it sees only some packets of a connection.
+    /// A sysctl that makes conntrack accept gaps between packets cannot be set.
     #[error("{0}: the fast path needs this sysctl of Linux 5.14, so that conntrack accepts packets after others that it has not seen")]
     Sysctl(podwire_kernel::Error),
     /// A request to the kernel failed.

@@ -44,11 +44,11 @@ const volatile __u64 ticks_per_second = 100;
 // of conntrack, the neighbour table and the bridge, and lets the egress program learn the flow once more.
 #define LIFETIME ticks_per_second
 
-// Flows that were learned before the agent increased this number are not used any more.
+// The agent increases this number to make all learned flows invalid.
 volatile __u32 generation;
 
 struct flow4 {
-    __u32 ifindex; // of the device that the packets arrive at: no other pod can send packets of this flow
+    __u32 ifindex; // of the incoming device: no other pod can send packets of this flow
     __u32 source;
     __u32 destination;
     __u32 ports;
@@ -66,9 +66,9 @@ struct flow6 {
 struct path {
     __u64 since; // in ticks
     __u32 generation;
-    __u32 ifindex; // of the device that the packets left by
+    __u32 ifindex; // of the outgoing device
     __u8 ethernet[ETH_HLEN]; // the header that the neighbour table has given
-    __u8 is_pod;             // whether that device is the host end of a pod's veth pair
+    __u8 is_pod;             // whether the outgoing device is the host end of a pod's veth pair
     __u8 pad;
 };
 
@@ -133,7 +133,7 @@ static inline int is_usual(const void *transport, const void *end, __u8 protocol
     return protocol == IPPROTO_UDP && transport + UDP_HEADER <= end;
 }
 
-// Fills the key of an IPv4 packet without options that is not a fragment and whose TTL does not end here.
+// Fills the key of an IPv4 packet without options that is no fragment and that this node may forward (TTL).
 static inline int read4(struct __sk_buff *skb, struct flow4 *flow)
 {
     void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -190,7 +190,7 @@ static inline int has_header(struct __sk_buff *skb, const struct path *path)
 static inline int redirect(struct __sk_buff *skb, const struct path *path, int from_uplink)
 {
     __u32 mtu = 0;
-    // Between two uplinks this node is a router; that is not the fast path's task.
+    // The fast path does not forward from one uplink to another.
     if (!path->is_pod && (from_uplink || bpf_check_mtu(skb, path->ifindex, &mtu, 0, BPF_MTU_CHK_SEGS)))
         return NORMAL_PATH;
     if (!has_header(skb, path) && bpf_skb_store_bytes(skb, 0, path->ethernet, ETH_HLEN, 0))
@@ -224,9 +224,12 @@ static inline int ingress(struct __sk_buff *skb, int from_uplink)
     return is_fresh(path, LIFETIME) ? redirect(skb, path, from_uplink) : NORMAL_PATH;
 }
 
-// The device that the flow arrives at, or 0. A packet that was routed from a bridge arrived at the bridge; the learned flow
-// of the other direction leads to the bridge port. By an uplink also packets around others leave, such as those of IPsec,
-// with the mark and the incoming device of the packet inside: no flow of the other direction leads to a pod then.
+// The device that the flow arrives at, or 0 if it is not known.
+//
+// - For a packet that was routed from a bridge, the kernel names the bridge. The learned flow of the other direction leads to
+//   the bridge port.
+// - Outer packets, such as those of IPsec, have the mark and the incoming device of the inner packet. So a flow that leaves by
+//   an uplink is learned only if the flow of the other direction leads to a pod.
 static inline __u32 origin(__u32 arrived, const struct path *back, int is_pod)
 {
     if (is_fresh(back, 2 * LIFETIME) && (is_pod || back->is_pod))
@@ -243,7 +246,7 @@ static inline int egress(struct __sk_buff *skb, int is_pod)
 {
     if (!(skb->mark & LEARN))
         return NORMAL_PATH;
-    // A tunnel copies the mark to the packet around this one.
+    // Otherwise a tunnel copies the mark to the outer packet.
     skb->mark &= ~LEARN;
     // Packets of this node have no incoming device.
     __u32 arrived = skb->ingress_ifindex;

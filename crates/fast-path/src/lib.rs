@@ -8,7 +8,8 @@
 //! 3. The program at the egress of the pod's host end sees the mark. It learns the flow: the incoming device, addresses
 //!    and ports, and where the packet went.
 //! 4. For one second, the program at the ingress of the incoming device redirects packets of this flow to the learned
-//!    device. Then a packet takes the normal path again, which judges it anew and refreshes timeouts.
+//!    device. Then a packet takes the normal path again, which nftables evaluates again and which
+//!    refreshes timeouts.
 //!
 //! Everything else takes the normal path: first packets, FIN and RST, fragments, IP options, ICMP, rewritten connections,
 //! pods with bandwidth limits. The incoming device is part of the flow, so no other pod can send its packets.
@@ -20,12 +21,17 @@
 mod attach;
 mod devices;
 mod error;
+mod handle;
 mod programs;
 mod reconciler;
 mod rules;
+mod status;
+mod sysctls;
 
 pub use attach::remove;
 pub use error::{Error, Result};
+pub use handle::FastPath;
 pub use programs::Redirected;
-pub use reconciler::{FastPath, Options, Status};
+pub use reconciler::Options;
 pub use rules::{LEARN, TABLE};
+pub use status::Status;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fast_path.o"));
 
-/// The number of bytes and packets that programs redirected.
+/// The traffic that programs redirected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Redirected {
     /// Packets; one of segmentation offload counts once.
@@ -63,7 +63,7 @@ impl Programs {
         Ok(program.fd().map_err(failed)?.as_fd())
     }
 
-    /// From now on, packets of the flows that were learned before take the normal path, which judges them anew.
+    /// From now on, packets of the flows that were learned before take the normal path, where nftables evaluates them again.
     pub fn forget_flows(&mut self) -> Result<()> {
         self.current = self.current.wrapping_add(1);
         Ok(self.generation.set(0, self.current, 0)?)

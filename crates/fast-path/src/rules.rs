@@ -10,7 +10,7 @@ use podwire_netlink::Socket;
 
 use crate::error::Result;
 
-/// The table.
+/// The table of the chain.
 pub const TABLE: Table = Table::named(Family::Inet, "podwire_fast_path");
 /// The mark of a packet whose flow may be learned. The same number is in fast_path.bpf.c.
 pub const LEARN: u32 = 0x0200_0000;
@@ -40,19 +40,6 @@ pub(crate) fn apply(nft: &mut Socket, devices: &BTreeSet<u32>) -> Result<bool> {
     }
     change.commit(nft)?;
     Ok(true)
-}
-
-/// Deletes the table; returns whether it existed.
-pub(crate) fn remove(nft: &mut Socket) -> Result<bool> {
-    if !nft::has_table(nft, &TABLE)? {
-        return Ok(false);
-    }
-    let mut change = Transaction::new();
-    change.delete_table(&TABLE);
-    match change.commit(nft) {
-        Err(error) if error.is_gone() => Ok(false),
-        other => Ok(other.map(|()| true)?),
-    }
 }
 
 fn skeleton() -> Transaction {

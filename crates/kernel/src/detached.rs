@@ -149,11 +149,8 @@ impl CleanupLock {
     }
 }
 
-/// Whether a notice reports the deletion of the link, and not that it left a bridge (AF_BRIDGE).
 fn is_deletion(frame: Frame<'_>, index: u32) -> bool {
-    frame.kind == libc::RTM_DELLINK
-        && frame.body.first() == Some(&0)
-        && Link::read(frame).is_some_and(|link| link.index == index)
+    link::is_deletion(frame) && Link::read(frame).is_some_and(|link| link.index == index)
 }
 
 /// The kernel's answer, as the helper reported it.

@@ -21,6 +21,7 @@ mod undo;
 pub mod bridge;
 pub mod child;
 pub mod detached;
+pub mod fast_path;
 pub mod firewall;
 pub mod ifb;
 pub mod ipip;

@@ -1,16 +1,13 @@
 //! Traffic shaping: a token bucket filter on a device, or a limit for some destinations only.
 
 use podwire_netlink::rt::tc::htb::{self, Htb};
-use podwire_netlink::rt::tc::program::{self, Direction};
 use podwire_netlink::rt::tc::{self, TokenBucket};
 use podwire_netlink::Batch;
 
 use crate::error::Result;
+use crate::fast_path;
 use crate::host::Host;
 use podwire_netlink::rt::link::Link;
-
-/// The name of the fast path's programs as filters of a device.
-pub const FAST_PATH: &str = "podwire_fast_path";
 
 /// The longest time that a packet waits in the queue.
 const LATENCY_MS: u64 = 25;
@@ -69,29 +66,10 @@ pub fn differences_of_some(wanted: &Htb, found: &Htb) -> Vec<String> {
     all
 }
 
-/// Removes the programs of the fast path, which would skip a limit, from a device. Other filters stay. Returns whether
-/// there were programs.
-pub fn remove_fast_path(host: &mut Host, link: &Link) -> Result<bool> {
-    let mut all = Vec::new();
-    for direction in Direction::ALL {
-        all.extend(program::filters(&mut host.route, link.index, direction)?);
-    }
-    let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|filter| filter.name == FAST_PATH);
-    if ours.is_empty() {
-        return Ok(false);
-    }
-    let requests = match others.is_empty() {
-        true => vec![program::delete_clsact(link.index, &link.name)],
-        false => Direction::ALL.map(|direction| program::delete(link.index, &link.name, direction)).into(),
-    };
-    requests.into_iter().try_for_each(|request| ignore_gone(host.route.request(request)))?;
-    Ok(true)
-}
-
 /// Redirects incoming traffic of `from` through `through`, which has the bucket. An existing redirect stays.
 pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
-    // Its discipline takes the place of the one for the redirect.
-    remove_fast_path(host, from)?;
+    // The programs of the fast path would skip the limit, and their discipline excludes the one for the redirect.
+    fast_path::remove(host, from)?;
     match host.route.request(tc::add_ingress(from.index, &from.name)) {
         // Left by an interrupted attempt, with or without its filter.
         Err(error) if error.is_exists() => match tc::redirects(&mut host.route, from.index)?.as_slice() {

@@ -65,7 +65,7 @@ fn is_read_only(error: &io::Error) -> bool {
 
 /// As [`ensure`]. In a container, where /proc/sys is read-only, it writes to the node's directory, if that is mounted at
 /// `/host/proc/sys`.
-pub fn ensure_outside_container(key: &str, value: &str) -> Result<()> {
+pub fn ensure_on_node(key: &str, value: &str) -> Result<()> {
     match ensure(key, value) {
         Err(Error::File(error)) if is_read_only(&error.source) => {
             let path = PathBuf::from("/host/proc/sys").join(key);

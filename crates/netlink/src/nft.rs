@@ -41,6 +41,6 @@ pub use set::{has_set, list_sets, Set, Type};
 pub use table::{
     changed_meanwhile, generation, has_table, is_supported, list_tables, subject, Family, Table, GROUP,
 };
-pub use transaction::Transaction;
+pub use transaction::{remove_table, Transaction};
 pub use userdata::MAX_COMMENT;
 pub use value::{Value, Verdict};

@@ -131,9 +131,7 @@ impl Scope {
     /// The watched object that a notice of rtnetlink is about.
     fn object(&mut self, frame: Frame<'_>) -> Option<String> {
         if let Some(link) = Link::read(frame) {
-            // A bridge sends RTM_DELLINK (AF_BRIDGE) for a port that leaves it.
-            let is_bridges = frame.body.first() == Some(&(libc::AF_BRIDGE as u8));
-            let changed = self.link(&link, frame.kind == libc::RTM_DELLINK && !is_bridges);
+            let changed = self.link(&link, link::is_deletion(frame));
             return changed.or_else(|| self.any_uplink.then(|| format!("device {}", link.name)));
         }
         if let Some(index) = neighbour::link_of(frame) {

@@ -54,7 +54,7 @@ pub struct TunnelGuard {
     /// The addresses of peers, each with the networks from which it may send.
     pub peers: BTreeMap<IpAddr, Vec<IpNet>>,
     /// The usual outer packets: the index of the link that leads to a peer, this node's address, and the peer's address.
-    /// One lookup finds what takes three checks otherwise. Links that are made anew are found by the checks.
+    /// One lookup finds what takes three checks otherwise. A packet from a link that was created again is found by the checks.
     pub usual: BTreeSet<(u32, IpAddr, IpAddr)>,
     /// The pod networks of the cluster.
     pub pod_networks: Vec<IpNet>,
@@ -140,15 +140,7 @@ pub fn apply(nft: &mut Socket, guard: &TunnelGuard) -> Result<Vec<String>> {
 
 /// Deletes the table; returns whether it existed.
 pub fn remove(nft: &mut Socket) -> Result<bool> {
-    if !nft::has_table(nft, &TABLE)? {
-        return Ok(false);
-    }
-    let mut change = Transaction::new();
-    change.delete_table(&TABLE);
-    match change.commit(nft) {
-        Err(error) if error.is_gone() => Ok(false),
-        other => Ok(other.map(|()| true)?),
-    }
+    Ok(nft::remove_table(nft, &TABLE)?)
 }
 
 fn add_sets(change: &mut Transaction) {

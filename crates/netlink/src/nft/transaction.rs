@@ -8,7 +8,7 @@ use super::chain::Base;
 use super::element::{self, Data, Element};
 use super::rule::Rule;
 use super::set::Set;
-use super::table::{message, Table};
+use super::table::{has_table, message, Table};
 use crate::error::Result;
 use crate::message::Message;
 use crate::socket::Socket;
@@ -230,4 +230,17 @@ fn element_messages<'a>(
         let message = message(kind, flags, table.family.number(), doing);
         element::encode(message, table, set, some)
     })
+}
+
+/// Deletes the table; returns whether it existed.
+pub fn remove_table(socket: &mut Socket, table: &Table) -> Result<bool> {
+    if !has_table(socket, table)? {
+        return Ok(false);
+    }
+    let mut change = Transaction::new();
+    change.delete_table(table);
+    match change.commit(socket) {
+        Err(error) if error.is_gone() => Ok(false),
+        other => other.map(|()| true),
+    }
 }

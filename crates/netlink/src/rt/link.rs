@@ -228,6 +228,12 @@ impl Link {
     }
 }
 
+/// Whether a notice reports the deletion of a link, and not that it left a bridge: a bridge also sends `RTM_DELLINK` then,
+/// with the family `AF_BRIDGE`.
+pub fn is_deletion(frame: Frame<'_>) -> bool {
+    frame.kind == libc::RTM_DELLINK && frame.body.first() == Some(&(libc::AF_UNSPEC as u8))
+}
+
 /// A hardware address as text.
 pub fn mac_text(mac: &[u8]) -> String {
     mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
