@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use podwire_agent_ipc::status::FastPathStatus;
-use podwire_fast_path::{FastPath, Options};
+use podwire_fast_path::FastPath;
 use podwire_kernel::Host;
 use tracing::{info, warn};
 
@@ -26,7 +26,7 @@ pub enum FastPathMode {
 pub(crate) fn start(mode: FastPathMode, status: &StatusHandle) -> Option<FastPath> {
     let failure = match mode {
         FastPathMode::Off => "--fast-path=on turns it on".to_owned(),
-        FastPathMode::On => match FastPath::start(Options::default()) {
+        FastPathMode::On => match FastPath::start(podwire_fast_path::PAUSE) {
             Ok(fast_path) => {
                 let shown = fast_path.clone();
                 status.add_source(move |status| status.fast_path = Some(of(shown.status())));

@@ -1,24 +1,27 @@
 //! Attaches programs to devices, and removes them.
 
-use podwire_kernel::{fast_path, Host};
+use podwire_kernel::fast_path::{self, TABLE};
+use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::rt::tc::program::{self, Direction};
 use podwire_netlink::rt::tc::{self, Discipline};
 use podwire_netlink::{nft, Socket};
 
-use crate::devices::Device;
+use crate::devices::{self, Device, Role};
 use crate::error::Result;
 use crate::programs::Programs;
-use crate::rules;
 
 /// The discipline that holds programs.
 pub(crate) const CLSACT: &str = "clsact";
 
-/// Attaches the programs for a device's role, in place of those of an earlier agent.
+/// Attaches the programs for a device's role, in place of those of an earlier agent. The device of a pod has the
+/// discipline from its creation.
 pub(crate) fn attach(route: &mut Socket, programs: &Programs, index: u32, device: &Device) -> Result<()> {
-    match route.request(program::add_clsact(index, &device.name)) {
-        Err(error) if error.is_exists() => {}
-        other => other?,
+    if device.role == Role::Uplink {
+        match route.request(program::add_clsact(index, &device.name)) {
+            Err(error) if error.is_exists() => {}
+            other => other?,
+        }
     }
     // 1. Egress learns flows that 2. ingress redirects.
     for direction in [Direction::Egress, Direction::Ingress] {
@@ -28,7 +31,8 @@ pub(crate) fn attach(route: &mut Socket, programs: &Programs, index: u32, device
     Ok(())
 }
 
-/// Removes our programs from all devices that may not have them. Returns the devices' names.
+/// Removes our programs from all devices that may not have them; the devices of pods keep the discipline. Returns the names
+/// of the devices.
 pub(crate) fn detach_others(
     host: &mut Host,
     links: &[Link],
@@ -38,7 +42,10 @@ pub(crate) fn detach_others(
     let mut removed = Vec::new();
     for link in links.iter().filter(|link| !keep(link.index)) {
         let holds_programs = |one: &Discipline| one.link == link.index && one.kind == CLSACT;
-        if disciplines.iter().any(holds_programs) && fast_path::remove(host, link)? {
+        if disciplines.iter().any(holds_programs) && fast_path::remove_programs(host, link)? {
+            if !devices::is_pod(link) {
+                fast_path::remove_discipline(host, link)?;
+            }
             removed.push(link.name.clone());
         }
     }
@@ -51,8 +58,8 @@ pub(crate) fn detach_others(
 pub fn remove(host: &mut Host) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     if let Some(nft) = host.find_nft()? {
-        if nft::remove_table(nft, &rules::TABLE)? {
-            removed.push(format!("table {}", rules::TABLE));
+        if nft::remove_table(nft, &TABLE)? {
+            removed.push(format!("table {TABLE}"));
         }
     }
     let links = link::list(&mut host.route)?;

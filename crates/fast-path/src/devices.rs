@@ -5,6 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use podwire_netlink::rt::link::Link;
 use podwire_netlink::rt::tc::{Discipline, ROOT};
 
+use crate::attach::CLSACT;
+
+/// Why a pod's device without the discipline for programs gets none: adding it now would lose packets.
+const UNPREPARED: &str = "it was attached before the fast path was on, or by another plugin";
+
 /// The length of an Ethernet address.
 const MAC_LENGTH: usize = 6;
 
@@ -38,13 +43,7 @@ pub(crate) struct Devices {
 }
 
 /// Decides for all links of the node. `pod_links`: the names of those by which packets leave with the addresses of pods.
-/// `is_settled`: whether the device exists long enough that its plugins are done.
-pub(crate) fn choose(
-    links: &[Link],
-    disciplines: &[Discipline],
-    pod_links: &[String],
-    is_settled: impl Fn(&Link) -> bool,
-) -> Devices {
+pub(crate) fn choose(links: &[Link], disciplines: &[Discipline], pod_links: &[String]) -> Devices {
     let mut of_link: HashMap<u32, Vec<&Discipline>> = HashMap::new();
     disciplines.iter().for_each(|one| of_link.entry(one.link).or_default().push(one));
     let mut devices = Devices::default();
@@ -52,15 +51,12 @@ pub(crate) fn choose(
         let own = of_link.get(&link.index).map_or(&[][..], Vec::as_slice);
         let is_uplink = pod_links.contains(&link.name);
         let device = |role, owner: &str| Device { name: link.name.clone(), role, owner: owner.to_owned() };
-        if is_uplink && link.mac.len() == MAC_LENGTH && obstacle(link, Role::Uplink, own).is_none() {
+        if is_uplink && link.mac.len() == MAC_LENGTH && obstacle(Role::Uplink, own).is_none() {
             devices.fast.insert(link.index, device(Role::Uplink, ""));
         } else if !is_uplink && is_pod(link) {
-            match obstacle(link, Role::Pod, own) {
+            match obstacle(Role::Pod, own) {
                 Some(reason) => drop(devices.normal.insert(link.alias.clone(), reason.to_owned())),
-                None if is_settled(link) => {
-                    drop(devices.fast.insert(link.index, device(Role::Pod, &link.alias)))
-                }
-                None => {}
+                None => drop(devices.fast.insert(link.index, device(Role::Pod, &link.alias))),
             }
         }
     }
@@ -76,23 +72,24 @@ fn bridges_of_pods(links: &[Link]) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// The plugins write the owner into the alias.
-fn is_pod(link: &Link) -> bool {
+/// Whether the link is the host end of a pod's veth pair. The plugins write the owner into the alias.
+pub(crate) fn is_pod(link: &Link) -> bool {
     link.kind == "veth" && link.link_netns.is_some() && link.alias.split('/').count() >= 3
 }
 
 /// Why the device cannot have programs. They run before the discipline that limits what the pod sends, and skip the one
 /// that limits what it receives.
-fn obstacle(link: &Link, role: Role, disciplines: &[&Discipline]) -> Option<&'static str> {
+fn obstacle(role: Role, disciplines: &[&Discipline]) -> Option<&'static str> {
     let refused = disciplines.iter().find_map(|one| match (one.kind.as_str(), one.parent == ROOT) {
-        ("clsact", _) => None,
+        (CLSACT, _) => None,
         ("ingress", _) => Some("another program filters or limits what the pod sends"),
         ("noqueue", true) => None,
         (_, true) if role == Role::Uplink => None,
         (_, true) => Some("its traffic is limited"),
         _ => None,
     });
-    refused.or_else(|| (!link.is_up()).then_some("its device is down"))
+    let is_prepared = role == Role::Uplink || disciplines.iter().any(|one| one.kind == CLSACT);
+    refused.or((!is_prepared).then_some(UNPREPARED))
 }
 
 #[cfg(test)]
@@ -131,7 +128,8 @@ mod tests {
             Link { master: Some(7), ..pod(9, None) },
         ];
         let uplinks = ["eth0".to_owned(), "wg0".to_owned()];
-        let devices = choose(&links, &[], &uplinks, |_| true);
+        let prepared = [4, 5, 9].map(|index| discipline(index, CLSACT, 0xffff_fff1));
+        let devices = choose(&links, &prepared, &uplinks);
         let roles: Vec<_> = devices.fast.iter().map(|(index, device)| (*index, device.role)).collect();
         assert_eq!(roles, [(2, Role::Uplink), (4, Role::Pod), (5, Role::Pod), (9, Role::Pod)]);
         assert_eq!(devices.marked.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 9]);
@@ -139,16 +137,16 @@ mod tests {
     }
 
     #[test]
-    fn a_device_with_a_limit_stays_on_the_normal_path() {
-        let links =
-            [pod(4, None), pod(5, None), pod(6, None), Link { flags: 0, ..pod(7, None) }, pod(8, None)];
+    fn a_device_with_a_limit_or_without_room_for_programs_stays_on_the_normal_path() {
+        let links = [pod(4, None), pod(5, None), pod(6, None), pod(7, None)];
         let disciplines = [
             discipline(4, "tbf", ROOT),
             discipline(5, "ingress", 0xffff_fff1),
-            discipline(6, "clsact", 0xffff_fff1),
+            discipline(6, CLSACT, 0xffff_fff1),
             discipline(6, "noqueue", ROOT),
+            discipline(4, CLSACT, 0xffff_fff1),
         ];
-        let devices = choose(&links, &disciplines, &[], |link| link.index != 8);
+        let devices = choose(&links, &disciplines, &[]);
         assert_eq!(devices.fast.keys().copied().collect::<Vec<_>>(), [6]);
         let normal: Vec<_> = devices.normal.keys().map(String::as_str).collect();
         assert_eq!(normal, ["net/c4/eth0", "net/c5/eth0", "net/c7/eth0"]);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use podwire_kernel::Host;
 use podwire_reconcile::Handle;
@@ -9,7 +10,7 @@ use tracing::warn;
 
 use crate::error::{Error, Result};
 use crate::programs::Programs;
-use crate::reconciler::{FastPathReconciler, Options, RESYNC};
+use crate::reconciler::{FastPathReconciler, RESYNC};
 use crate::status::{locked, Status};
 use crate::{rules, sysctls};
 
@@ -23,14 +24,14 @@ pub struct FastPath {
 
 impl FastPath {
     /// Loads the programs and starts the thread, in the network namespace of the caller. An error is a reason why the
-    /// fast path is off.
-    pub fn start(options: Options) -> Result<FastPath> {
+    /// fast path is off. `pause` is the shortest time between two reconciles because of devices.
+    pub fn start(pause: Duration) -> Result<FastPath> {
         // The chain makes the kernel load conntrack, which has the sysctls. It marks nothing yet.
         rules::apply(Host::here()?.nft()?, &BTreeSet::new())?;
         sysctls::make_conntrack_liberal()?;
         let programs = Arc::new(Mutex::new(Programs::load()?));
         let status = Arc::<Mutex<Status>>::default();
-        let reconciler = FastPathReconciler::open(options, programs.clone(), status.clone())?;
+        let reconciler = FastPathReconciler::open(pause, programs.clone(), status.clone())?;
         let thread = podwire_reconcile::spawn("fast-path", RESYNC, reconciler);
         let thread = thread.map_err(|error| Error::Thread(error.to_string()))?;
         Ok(FastPath { thread, programs, status })

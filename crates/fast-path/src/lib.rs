@@ -32,6 +32,6 @@ pub use attach::remove;
 pub use error::{Error, Result};
 pub use handle::FastPath;
 pub use programs::Redirected;
-pub use reconciler::Options;
-pub use rules::{LEARN, TABLE};
+pub use reconciler::PAUSE;
+pub use rules::LEARN;
 pub use status::Status;

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use podwire_kernel::fast_path::TABLE;
 use podwire_kernel::firewall::forward;
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
-use podwire_netlink::rt::tc::Discipline;
+use podwire_netlink::rt::tc::{program, Discipline};
 use podwire_netlink::rt::{tc, GROUP_LINK, GROUP_TC};
 use podwire_netlink::{nft, Socket};
 use podwire_reconcile::Reconciler;
@@ -23,23 +24,11 @@ use crate::{attach, rules, sysctls};
 /// The interval between reconciles without an event.
 pub(crate) const RESYNC: Duration = Duration::from_secs(60);
 
-/// When new devices get programs.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The age of a device: its plugins are done then, and have set their limits.
-    pub settled: Duration,
-    /// The shortest time between two reconciles because of new devices.
-    pub pause: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { settled: Duration::from_secs(2), pause: Duration::from_secs(1) }
-    }
-}
+/// The shortest time between two reconciles because of devices, for a node whose pods come and go.
+pub const PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) struct FastPathReconciler {
-    options: Options,
+    pause: Duration,
     programs: Arc<Mutex<Programs>>,
     status: Arc<Mutex<Status>>,
     host: Host,
@@ -50,14 +39,10 @@ pub(crate) struct FastPathReconciler {
     links: Option<Vec<String>>,
     /// The devices that have our programs.
     attached: BTreeMap<u32, Device>,
-    /// When devices were seen first. Devices from before the agent count as settled.
-    seen: BTreeMap<u32, Instant>,
-    /// Whether the first reconcile is done.
-    started: bool,
     /// The time of the last reconcile.
     reconciled: Instant,
-    /// When a reconcile is needed because of new devices or disciplines.
-    pending: Option<Instant>,
+    /// Whether a reconcile is needed because of devices or disciplines.
+    is_pending: bool,
     /// The last failures by device, so that each is logged once.
     failed: BTreeMap<String, String>,
 }
@@ -72,7 +57,7 @@ pub(crate) struct Applied {
 
 impl FastPathReconciler {
     pub(crate) fn open(
-        options: Options,
+        pause: Duration,
         programs: Arc<Mutex<Programs>>,
         status: Arc<Mutex<Status>>,
     ) -> Result<FastPathReconciler> {
@@ -81,7 +66,7 @@ impl FastPathReconciler {
         link_events.subscribe(GROUP_TC)?;
         rule_events.subscribe(nft::GROUP)?;
         Ok(FastPathReconciler {
-            options,
+            pause,
             programs,
             status,
             host: Host::here()?,
@@ -89,37 +74,21 @@ impl FastPathReconciler {
             rule_events,
             links: None,
             attached: BTreeMap::new(),
-            seen: BTreeMap::new(),
-            started: false,
             reconciled: Instant::now(),
-            pending: None,
+            is_pending: false,
             failed: BTreeMap::new(),
         })
     }
 
-    /// Forgets devices that are gone, and notes new ones.
-    fn note_devices(&mut self, links: &[Link]) -> Result<()> {
+    /// Forgets devices that are gone, with their flows.
+    fn forget_devices(&mut self, links: &[Link]) -> Result<()> {
         let present: BTreeSet<u32> = links.iter().map(|link| link.index).collect();
         let before = self.attached.len();
         self.attached.retain(|index, _| present.contains(index));
         if self.attached.len() < before {
             locked(&self.programs).forget_flows()?;
         }
-        self.seen.retain(|index, _| present.contains(index));
-        let now = Instant::now();
-        let since = if self.started { now } else { now - self.options.settled };
-        for index in present {
-            self.seen.entry(index).or_insert(since);
-        }
         Ok(())
-    }
-
-    fn choose(&self, links: &[Link], disciplines: &[Discipline]) -> Devices {
-        let (now, settled) = (Instant::now(), self.options.settled);
-        let pod_links = self.links.as_deref().unwrap_or_default();
-        let is_settled =
-            |link: &Link| self.seen.get(&link.index).is_some_and(|since| *since + settled <= now);
-        devices::choose(links, disciplines, pod_links, is_settled)
     }
 
     /// Attaches the programs to the devices that lack them. Returns why it failed, by device.
@@ -190,14 +159,13 @@ impl Reconciler for FastPathReconciler {
     }
 
     fn reconcile(&mut self) -> Result<Option<Applied>> {
-        if self.links.is_none() {
-            return Ok(None);
-        }
+        let Some(pod_links) = self.links.clone() else { return Ok(None) };
+        (self.is_pending, self.reconciled) = (false, Instant::now());
         sysctls::make_conntrack_liberal()?;
         let links = link::list(&mut self.host.route)?;
         let disciplines = tc::list_all(&mut self.host.route)?;
-        self.note_devices(&links)?;
-        let devices = self.choose(&links, &disciplines);
+        self.forget_devices(&links)?;
+        let devices = devices::choose(&links, &disciplines, &pod_links);
         let keep = |index: u32| devices.fast.contains_key(&index);
         for device in attach::detach_others(&mut self.host, &links, &disciplines, keep)? {
             debug!(device, "programs removed");
@@ -211,11 +179,6 @@ impl Reconciler for FastPathReconciler {
         if rules::apply(self.host.nft()?, &marked)? && reason.is_some() {
             locked(&self.programs).forget_flows()?;
         }
-        let now = Instant::now();
-        (self.started, self.reconciled) = (true, now);
-        let settled = self.options.settled;
-        self.pending =
-            self.seen.values().map(|since| *since + settled).filter(|settled| *settled > now).min();
         Ok(Some(Applied { devices, failed, reason }))
     }
 
@@ -238,41 +201,47 @@ impl Reconciler for FastPathReconciler {
         vec![self.link_events.as_fd(), self.rule_events.as_fd()]
     }
 
-    /// New devices wait until they are settled, and for each other.
     fn due(&self) -> Option<Instant> {
-        Some(self.pending?.max(self.reconciled + self.options.pause))
+        self.is_pending.then_some(self.reconciled + self.pause)
     }
 
-    /// When one of our devices is deleted, its flows are forgotten at once: they would lead nowhere, and the next pod may
-    /// get the address.
+    /// When one of our devices or programs is deleted, the learned flows are forgotten at once: they would lead nowhere, and
+    /// the next pod may get the address.
     fn handle_events(&mut self, _: &[bool]) -> Result<bool> {
-        let (mut changed, mut gone, now) = (false, false, Instant::now());
-        let FastPathReconciler { attached, seen, pending, options, .. } = self;
+        let (mut changed, mut gone, mut pending) = (false, false, self.is_pending);
+        let attached = &mut self.attached;
         let pod_links = self.links.as_deref().unwrap_or_default();
-        let mut wait = |until: Instant| *pending = Some(pending.map_or(until, |other| other.min(until)));
         let links_complete = self.link_events.drain(|frame| {
             if let Some(discipline) = Discipline::read(frame) {
-                if seen.contains_key(&discipline.link) && discipline.kind != attach::CLSACT {
-                    wait(now);
+                let is_deleted = frame.kind == libc::RTM_DELQDISC;
+                // A plugin names the owner of a device after it has added the discipline for programs.
+                pending |= is_deleted || discipline.kind != attach::CLSACT;
+                if is_deleted && discipline.kind == attach::CLSACT {
+                    gone |= attached.remove(&discipline.link).is_some();
                 }
-                return;
-            }
-            let Some(link) = Link::read(frame) else { return };
-            changed |= pod_links.contains(&link.name);
-            if link::is_deletion(frame) {
-                seen.remove(&link.index);
-                gone |= attached.remove(&link.index).is_some();
-            } else if link.kind == "veth" {
-                // New, or with an owner now, or a port of a bridge.
-                let since = *seen.entry(link.index).or_insert(now);
-                wait(now.max(since + options.settled));
+            } else if let Some(index) = program::deleted_from(frame) {
+                pending = true;
+                gone |= attached.remove(&index).is_some();
+            } else if let Some(link) = Link::read(frame) {
+                changed |= pod_links.contains(&link.name);
+                if link::is_deletion(frame) {
+                    gone |= attached.remove(&link.index).is_some();
+                } else {
+                    // New, or with an owner now, or a port of a bridge.
+                    pending |= link.kind == "veth";
+                }
             }
         })?;
+        self.is_pending = pending;
         let rules_complete = self.rule_events.drain(|frame| {
             changed |= nft::subject(frame).is_some_and(|(table, chain)| {
-                table == rules::TABLE || forward::is_administrators(&table, chain.as_deref())
+                table == TABLE || forward::is_administrators(&table, chain.as_deref())
             });
         })?;
+        if !links_complete {
+            // The next reconcile attaches all programs again.
+            self.attached.clear();
+        }
         if gone || !links_complete {
             locked(&self.programs).forget_flows()?;
         }

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use podwire_kernel::fast_path::TABLE;
 use podwire_netlink::nft::{
-    self, Base, ChainKind, Element, Family, Field, Hook, Rule, Set, Table, Transaction, Type, Value,
+    self, Base, ChainKind, Element, Field, Hook, Rule, Set, Transaction, Type, Value,
 };
 use podwire_netlink::Socket;
 
 use crate::error::Result;
 
-/// The table of the chain.
-pub const TABLE: Table = Table::named(Family::Inet, "podwire_fast_path");
 /// The mark of a packet whose flow may be learned. The same number is in fast_path.bpf.c.
 pub const LEARN: u32 = 0x0200_0000;
 /// The devices whose outgoing packets are marked.

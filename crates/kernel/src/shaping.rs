@@ -30,11 +30,13 @@ pub fn limit_again(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<
 
 /// Limits outgoing traffic of `link`.
 pub fn limit(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<()> {
+    bypass_fast_path(host, link)?;
     Ok(host.route.request(bucket.set_on(link.index, &link.name))?)
 }
 
 /// Limits outgoing traffic of `link` to some destinations, whatever limited it before.
 pub fn limit_some(host: &mut Host, link: &Link, limit: &Htb) -> Result<()> {
+    bypass_fast_path(host, link)?;
     unlimit(host, link)?;
     let mut batch = Batch::new();
     limit.create_on(link.index, &link.name).into_iter().for_each(|message| batch.push(message));
@@ -68,8 +70,9 @@ pub fn differences_of_some(wanted: &Htb, found: &Htb) -> Vec<String> {
 
 /// Redirects incoming traffic of `from` through `through`, which has the bucket. An existing redirect stays.
 pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
-    // The programs of the fast path would skip the limit, and their discipline excludes the one for the redirect.
-    fast_path::remove(host, from)?;
+    bypass_fast_path(host, from)?;
+    // It excludes the discipline for the redirect.
+    fast_path::remove_discipline(host, from)?;
     match host.route.request(tc::add_ingress(from.index, &from.name)) {
         // Left by an interrupted attempt, with or without its filter.
         Err(error) if error.is_exists() => match tc::redirects(&mut host.route, from.index)?.as_slice() {
@@ -110,6 +113,11 @@ pub fn stop_redirect(host: &mut Host, from: &Link) -> Result<()> {
 /// Removes the limit of outgoing traffic of `link`.
 pub fn unlimit(host: &mut Host, link: &Link) -> Result<()> {
     ignore_gone(host.route.request(tc::delete_root(link.index, &link.name)))
+}
+
+/// The programs of the fast path would skip the limit. The agent does not add them again to a device with a limit.
+fn bypass_fast_path(host: &mut Host, link: &Link) -> Result<()> {
+    fast_path::remove_programs(host, link).map(drop)
 }
 
 fn ignore_gone(result: podwire_netlink::Result<()>) -> Result<()> {

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use podwire_netlink::rt::link::{self, attribute as a, Link};
+use podwire_netlink::rt::tc::program;
 use podwire_netlink::{Batch, Message};
 use sha2::{Digest, Sha512};
 
@@ -76,33 +77,55 @@ pub struct Port {
 impl Veth<'_> {
     /// Creates the pair: the host's end up and on its bridge, the pod's end down.
     pub fn create(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
-        let pair = Pair {
-            host: self.end.map_or_else(|| host_name(self.owner), |end| end.name.into()),
-            host_mac: self.end.map_or_else(Mac::random, |end| Ok(end.mac))?,
-            pod_mac: self.mac.map_or_else(Mac::random, Ok)?,
-        };
+        let pair = self.pair()?;
         let mut batch = Batch::new();
-        batch.push(self.creation(&pair, pod));
+        batch.push(self.creation(&pair, pod, link::UP));
         batch.push(self.label(&pair));
         let failed = host.route.batch_each(batch)?;
         let is_created = failed.iter().all(|(message, _)| *message != 0);
         let Some((_, error)) = failed.into_iter().next() else { return Ok(pair) };
         if is_created {
-            if let Ok(Some(end)) = host.find_link(&pair.host) {
-                let _ = host.route.request(link::delete(&end));
-            }
+            delete_end(host, &pair);
         }
         Err(error.into())
     }
 
-    /// Sets the alias of the host's end and everything that needs an existing link, in one message: each change sends a
-    /// notice to all subscribers. A bridge port needs no IPv6 address of its own; it gets none if that is set before
+    /// Creates the pair like [`Veth::create`], with the discipline for the programs of the fast path on the host's end.
+    pub fn create_for_programs(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
+        let pair = self.pair()?;
+        host.route.request(self.creation(&pair, pod, 0))?;
+        let configured = self.prepare(host, &pair);
+        if configured.is_err() {
+            delete_end(host, &pair);
+        }
+        configured.map(|()| pair)
+    }
+
+    /// Adding a discipline takes longer, and loses packets, if the device is up.
+    fn prepare(&self, host: &mut Host, pair: &Pair) -> Result<()> {
+        let end = host.get_link(&pair.host)?;
+        let mut batch = Batch::new();
+        batch.push(program::add_clsact(end.index, &end.name));
+        batch.push(self.label(pair));
+        Ok(host.route.batch(batch)?)
+    }
+
+    fn pair(&self) -> Result<Pair> {
+        Ok(Pair {
+            host: self.end.map_or_else(|| host_name(self.owner), |end| end.name.into()),
+            host_mac: self.end.map_or_else(Mac::random, |end| Ok(end.mac))?,
+            pod_mac: self.mac.map_or_else(Mac::random, Ok)?,
+        })
+    }
+
+    /// Sets the alias of the host's end and everything that needs an existing link, and sets it up, in one message: each
+    /// change sends a notice to all subscribers. A bridge port needs no IPv6 address of its own; it gets none if that is set before
     /// the pod's end is up.
     fn label(&self, pair: &Pair) -> Message {
         let message = match self.port.filter(|port| port.hairpin || port.isolated) {
             Some(port) => port_flags(&pair.host, port),
             None => Message::new(libc::RTM_SETLINK, 0, format!("set the owner of {}", pair.host))
-                .raw(&link::header(0, 0, 0))
+                .raw(&link::header(0, link::UP, link::UP))
                 .string(a::IFNAME, &pair.host),
         };
         let has_ipv6 = |port: &Port| port.ipv6 && (self.mtu == 0 || self.mtu >= IPV6_MIN_MTU);
@@ -117,7 +140,7 @@ impl Veth<'_> {
             })
     }
 
-    fn creation(&self, pair: &Pair, pod: &Netns) -> Message {
+    fn creation(&self, pair: &Pair, pod: &Netns, flags: u32) -> Message {
         let doing = format!("create veth pair {} in the pod, {} on the host", self.name, pair.host);
         // Without these attributes the kernel creates one queue of each kind per CPU and disables all but one, which
         // takes time.
@@ -126,7 +149,7 @@ impl Veth<'_> {
         let common =
             |m: Message| queues(m).maybe((self.mtu > 0).then_some(self.mtu), |m, mtu| m.u32(a::MTU, mtu));
         let message = Message::new(libc::RTM_NEWLINK, podwire_netlink::rt::CREATE, doing)
-            .raw(&link::header(0, link::UP, link::UP))
+            .raw(&link::header(0, flags, link::UP))
             .string(a::IFNAME, &pair.host)
             .bytes(a::ADDRESS, &pair.host_mac.0)
             .maybe(self.port, |m, port| m.u32(a::MASTER, port.bridge));
@@ -145,11 +168,18 @@ impl Veth<'_> {
     }
 }
 
-/// A message that sets the flags of a bridge port.
+/// Reverts the creation of a pair. The caller reports the error that made this necessary.
+fn delete_end(host: &mut Host, pair: &Pair) {
+    if let Ok(Some(end)) = host.find_link(&pair.host) {
+        let _ = host.route.request(link::delete(&end));
+    }
+}
+
+/// A message that sets the flags of a bridge port, and sets it up.
 pub fn port_flags(name: &str, port: Port) -> Message {
     let on = |wanted: bool| wanted.then_some(1);
     Message::new(libc::RTM_NEWLINK, 0, format!("set bridge port flags of {name}"))
-        .raw(&link::header(0, 0, 0))
+        .raw(&link::header(0, link::UP, link::UP))
         .string(a::IFNAME, name)
         .nest(a::LINKINFO, |m| {
             m.string(a::INFO_SLAVE_KIND, "bridge").nest(a::INFO_SLAVE_DATA, |m| {

@@ -7,7 +7,7 @@ use podwire_cni_plugin::{Context, Error, Request, Result};
 use podwire_cni_spec::{Interface, Version};
 use podwire_kernel::rt::link;
 use podwire_kernel::veth::{self, Pair, Veth};
-use podwire_kernel::{detached, Host, Link, Owner};
+use podwire_kernel::{detached, fast_path, Host, Link, Owner};
 use podwire_netlink::Socket;
 
 /// The MTUs that the kernel accepts (`ETH_MIN_MTU` and `ETH_MAX_MTU` of linux/if_ether.h). 0 selects the kernel's
@@ -39,12 +39,25 @@ pub struct Namespaces<'h> {
 
 /// Creates the pair. `target` names what the pod is connected to, for the error text: the node, or a bridge.
 pub fn create(veth: &Veth<'_>, req: &Request<'_>, hosts: Namespaces<'_>, target: &str) -> Result<Pair> {
-    veth.create(hosts.node, &req.netns()?).or_else(|error| {
+    let pod = req.netns()?;
+    let created = match fast_path::is_on(hosts.node)? && !excludes_programs(req) {
+        true => veth.create_for_programs(hosts.node, &pod),
+        false => veth.create(hosts.node, &pod),
+    };
+    created.or_else(|error| {
         if veth::name_taken(hosts.pod, &req.ifname, &error) {
             return Err(name_taken(&req.ifname));
         }
         Err(error).doing(|| format!("connect the pod to {target}"))
     })
+}
+
+/// Whether the chain can contain another project's `bandwidth`, which fails on a device with the discipline for programs:
+/// it adds one that excludes it. Ours removes the discipline.
+fn excludes_programs(req: &Request<'_>) -> bool {
+    const BANDWIDTH: &str = "bandwidth";
+    let found = req.path.iter().map(|folder| folder.join(BANDWIDTH)).find(|file| file.is_file());
+    found.is_some_and(|file| req.registry.in_file(BANDWIDTH, &file).is_none())
 }
 
 /// Fails an ADD if the pod already has an interface of that name.

@@ -2,10 +2,11 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod connections;
 pub mod probe;
 pub mod raw_sockets;
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use podwire_fast_path::{FastPath, Options};
+use podwire_fast_path::FastPath;
 use podwire_netlink::sys;
 use podwire_policy::{compile, Snapshot};
 use podwire_policy_agent::dataplane::{Change, Nftables, NodeInput};
@@ -38,24 +39,28 @@ pub fn run(line: &str) -> String {
 
 thread_local! {
     /// The fast path of the node, unless the environment says off.
-    static FAST_PATH: OnceCell<FastPath> = const { OnceCell::new() };
+    static FAST_PATH: RefCell<Option<FastPath>> = const { RefCell::new(None) };
 }
 
 /// The fast path of the node, if the tests run with it.
 pub fn fast_path() -> Option<FastPath> {
-    FAST_PATH.with(|fast_path| fast_path.get().cloned())
+    FAST_PATH.with_borrow(Option::clone)
 }
 
-/// All tests run with the fast path; with `PODWIRE_FAST_PATH=off` they run without it. New devices get
-/// programs at once, so that no test is over before.
+/// Stops the thread of the node's fast path. The programs stay.
+pub fn stop_fast_path() {
+    drop(FAST_PATH.take());
+}
+
+/// All tests run with the fast path; with `PODWIRE_FAST_PATH=off` they run without it. New devices get programs without a
+/// pause, so that no test is over before.
 fn start_fast_path() {
     if std::env::var("PODWIRE_FAST_PATH").is_ok_and(|value| value == "off") {
         return;
     }
-    let options = Options { settled: Duration::ZERO, pause: Duration::ZERO };
-    let fast_path = FastPath::start(options).expect("the kernel has what the fast path needs");
+    let fast_path = FastPath::start(Duration::ZERO).expect("the kernel has what the fast path needs");
     fast_path.set_links(vec!["uplink".into(), "tunnel".into()]);
-    FAST_PATH.with(|cell| drop(cell.set(fast_path)));
+    FAST_PATH.set(Some(fast_path));
 }
 
 /// Runs `test` in a thread with a fresh network namespace: the node.
@@ -114,7 +119,7 @@ impl Endpoint {
         }
         endpoint.sh(NO_DAD);
         run(&format!("ip link add {host} type veth peer name eth0 netns {}", endpoint.process.id()));
-        run(&format!("ip link set {host} up"));
+        run(&format!("tc qdisc add dev {host} clsact; ip link set {host} up"));
         endpoint.sh("ip link set eth0 up; ip link set lo up");
         if host != "uplink" {
             // As plugins write it.

@@ -96,6 +96,12 @@ pub fn filters(route: &mut Socket, link: u32, direction: Direction) -> Result<Ve
     Ok(all.into_iter().map(|(_, filter)| filter).collect())
 }
 
+/// The number of the link whose program an event says was deleted.
+pub fn deleted_from(frame: Frame<'_>) -> Option<u32> {
+    let is_deletion = frame.kind == libc::RTM_DELTFILTER;
+    is_deletion.then(|| Some(u32::from_ne_bytes(frame.body.get(4..8)?.try_into().ok()?))).flatten()
+}
+
 fn read(frame: Frame<'_>) -> Option<(u32, Filter)> {
     if frame.kind != libc::RTM_NEWTFILTER {
         return None;
