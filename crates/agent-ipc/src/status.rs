@@ -48,9 +48,8 @@ pub struct Status {
     /// The policy agent, if the agent enforces policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStatus>,
-    /// The fast path; `None` from an agent without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fast_path: Option<FastPathStatus>,
+    /// The fast path.
+    pub fast_path: FastPathStatus,
 }
 
 /// The mode of an agent.

@@ -16,20 +16,20 @@ const MAX_LISTED: usize = 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FastPathMode {
     /// If the kernel can.
+    #[default]
     On,
     /// Never; what an earlier agent has set up is removed.
-    #[default]
     Off,
 }
 
 /// Starts the fast path. Without it everything works, so a failure only shows in log and status.
 pub(crate) fn start(mode: FastPathMode, status: &StatusHandle) -> Option<FastPath> {
-    let failure = match mode {
-        FastPathMode::Off => "--fast-path=on turns it on".to_owned(),
+    let reason = match mode {
+        FastPathMode::Off => "turned off by --fast-path=off".to_owned(),
         FastPathMode::On => match FastPath::start(podwire_fast_path::PAUSE) {
             Ok(fast_path) => {
                 let shown = fast_path.clone();
-                status.add_source(move |status| status.fast_path = Some(of(shown.status())));
+                status.add_source(move |status| status.fast_path = of(shown.status()));
                 return Some(fast_path);
             }
             Err(error) => {
@@ -39,8 +39,8 @@ pub(crate) fn start(mode: FastPathMode, status: &StatusHandle) -> Option<FastPat
         },
     };
     remove();
-    let off = FastPathStatus { reason: Some(failure), ..FastPathStatus::default() };
-    status.add_source(move |status| status.fast_path = Some(off.clone()));
+    let off = FastPathStatus { reason: Some(reason), ..FastPathStatus::default() };
+    status.add_source(move |status| status.fast_path = off.clone());
     None
 }
 

@@ -1,6 +1,6 @@
 //! Attaches programs to devices, and removes them.
 
-use podwire_kernel::fast_path::{self, TABLE};
+use podwire_kernel::fast_path::{self, CLSACT, TABLE};
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::rt::tc::program::{self, Direction};
@@ -10,9 +10,6 @@ use podwire_netlink::{nft, Socket};
 use crate::devices::{self, Device, Role};
 use crate::error::Result;
 use crate::programs::Programs;
-
-/// The discipline that holds programs.
-pub(crate) const CLSACT: &str = "clsact";
 
 /// Attaches the programs for a device's role, in place of those of an earlier agent. The device of a pod has the
 /// discipline from its creation.

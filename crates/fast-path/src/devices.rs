@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use podwire_kernel::fast_path::CLSACT;
 use podwire_netlink::rt::link::Link;
 use podwire_netlink::rt::tc::{Discipline, ROOT};
-
-use crate::attach::CLSACT;
 
 /// Why a pod's device without the discipline for programs gets none: adding it now would lose packets.
 const UNPREPARED: &str = "it was attached before the fast path was on, or by another plugin";

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use podwire_kernel::fast_path::TABLE;
+use podwire_kernel::fast_path::{CLSACT, TABLE};
 use podwire_kernel::firewall::forward;
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
@@ -93,7 +93,7 @@ impl FastPathReconciler {
 
     /// Attaches the programs to the devices that lack them. Returns why it failed, by device.
     fn attach(&mut self, devices: &Devices, disciplines: &[Discipline]) -> Result<BTreeMap<String, String>> {
-        let holds_programs = |one: &&Discipline| one.kind == attach::CLSACT;
+        let holds_programs = |one: &&Discipline| one.kind == CLSACT;
         let prepared: BTreeSet<u32> = disciplines.iter().filter(holds_programs).map(|one| one.link).collect();
         self.attached.retain(|index, device| {
             prepared.contains(index) && devices.fast.get(index).is_some_and(|wanted| wanted == device)
@@ -215,8 +215,8 @@ impl Reconciler for FastPathReconciler {
             if let Some(discipline) = Discipline::read(frame) {
                 let is_deleted = frame.kind == libc::RTM_DELQDISC;
                 // A plugin names the owner of a device after it has added the discipline for programs.
-                pending |= is_deleted || discipline.kind != attach::CLSACT;
-                if is_deleted && discipline.kind == attach::CLSACT {
+                pending |= is_deleted || discipline.kind != CLSACT;
+                if is_deleted && discipline.kind == CLSACT {
                     gone |= attached.remove(&discipline.link).is_some();
                 }
             } else if let Some(index) = program::deleted_from(frame) {

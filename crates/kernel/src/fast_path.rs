@@ -6,6 +6,7 @@
 
 use podwire_netlink::nft::{self, Family, Table};
 use podwire_netlink::rt::link::Link;
+use podwire_netlink::rt::tc;
 use podwire_netlink::rt::tc::program::{self, Direction};
 use podwire_netlink::Message;
 
@@ -15,6 +16,9 @@ use crate::sysctl;
 
 /// The name of the programs as filters of a device.
 pub const FILTER: &str = "podwire_fast_path";
+
+/// The discipline that holds programs.
+pub const CLSACT: &str = "clsact";
 
 /// The nftables table of the fast path.
 pub const TABLE: Table = Table::named(Family::Inet, "podwire_fast_path");
@@ -51,6 +55,9 @@ pub fn remove_programs(host: &mut Host, link: &Link) -> Result<bool> {
 
 /// Deletes the discipline for programs, unless it holds filters.
 pub fn remove_discipline(host: &mut Host, link: &Link) -> Result<()> {
+    if !tc::list(&mut host.route, link.index)?.iter().any(|one| one.kind == CLSACT) {
+        return Ok(());
+    }
     for direction in Direction::ALL {
         if !program::filters(&mut host.route, link.index, direction)?.is_empty() {
             return Ok(());

@@ -392,8 +392,9 @@ fn only_a_veth_pair_can_be_limited() {
 fn a_failed_add_leaves_nothing() {
     with_pod(|pod| {
         let (pair, prev) = pod.connect("net", "eth0");
-        // Another ingress qdisc exists.
+        // Another program filters with a qdisc that excludes the one for the redirect.
         run(&format!("tc qdisc add dev {} clsact", pair.host));
+        run(&format!("tc filter add dev {} ingress protocol ip u32 match u32 0 0 flowid :1", pair.host));
         let error = pod.call(&Bandwidth, Command::Add, "eth0", &config(&prev)).unwrap_err().to_string();
         assert!(error.starts_with("redirect what the pod sends from veth"), "{error}");
         assert!(ifb_devices().is_empty());

@@ -3,7 +3,7 @@
 use podwire_tests::{podwire, Process};
 use serde_json::{json, Value};
 
-use crate::stage::{net_conf, Stage, Store};
+use crate::stage::{Stage, Store};
 
 /// One end of a connection: the server echoes, the client counts the answers in a file.
 const ECHO: &str = r#"
@@ -90,20 +90,8 @@ fn traces(stage: &Stage, number: u8) -> String {
     stage.node(number).sh(script)
 }
 
-/// Three nodes, each with an agent and a pod.
-fn with_fast_path(backend: &str) -> Stage {
-    let mut stage = Stage::new(Store::Embedded, &net_conf(json!({ "Type": backend })));
-    (1..=3).for_each(|number| stage.start_agent(number, &["--fast-path=on"]));
-    (1..=3).for_each(|number| stage.wait_ready(number));
-    (1..=3).for_each(|number| stage.add_pod(number, &format!("pod{number}")));
-    stage.wait_until("all agents have all peers", |stage| {
-        (1..=3).all(|number| stage.status(number)["peers"] == 2)
-    });
-    stage
-}
-
 fn check(backend: &str) {
-    let mut stage = with_fast_path(backend);
+    let mut stage = Stage::ready(Store::Embedded, json!({ "Type": backend }));
     let addresses = [stage.address(2, "pod2"), stage.address6(2, "pod2")];
     let connections: Vec<_> =
         (7001..).zip(&addresses).map(|(port, address)| Connection::start(&stage, port, address)).collect();
@@ -131,10 +119,10 @@ fn check(backend: &str) {
     stage.wait_ready(1);
     stage.wait_until("the fast path is removed", |stage| traces(stage, 1).is_empty());
     let shown = fast_path(&stage, 1);
-    assert_eq!(shown["reason"], "--fast-path=on turns it on", "{shown}");
+    assert_eq!(shown["reason"], "turned off by --fast-path=off", "{shown}");
     connections.iter().for_each(|connection| connection.assert_flows(&stage));
     stage.kill_agent(1);
-    stage.start_agent(1, &["--fast-path=on"]);
+    stage.start_agent(1, &[]);
     stage.wait_ready(1);
     stage.wait_until("the fast path is back", |stage| is_used(stage, 1, &connections));
     stage.kill_agent(1);
@@ -157,10 +145,9 @@ fn connections_by_direct_routes_take_the_fast_path() {
 /// As in a container without CAP_BPF: everything works, and log and status say what is missing.
 #[test]
 fn without_the_right_to_use_ebpf_packets_take_the_normal_path() {
-    let mut stage = with_fast_path("vxlan");
+    let mut stage = Stage::ready(Store::Embedded, json!({ "Type": "vxlan" }));
     stage.kill_agent(1);
-    let wrapper = ["setpriv", "--bounding-set=-bpf,-sys_admin,-perfmon"];
-    stage.start_agent_behind(1, &wrapper, &["--fast-path=on"]);
+    stage.start_agent_behind(1, &["setpriv", "--bounding-set=-bpf,-sys_admin,-perfmon"], &[]);
     stage.wait_ready(1);
     stage.wait_until("what the first agent had attached is removed", |stage| traces(stage, 1).is_empty());
     let shown = fast_path(&stage, 1);

@@ -13,7 +13,7 @@ pub(super) struct FastPathFlags {
         env = "PODWIRE_FAST_PATH",
         hide_env = true,
         hide_possible_values = true,
-        default_value = "off"
+        default_value = "on"
     )]
     fast_path: Switch,
 }

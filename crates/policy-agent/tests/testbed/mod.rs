@@ -52,7 +52,7 @@ pub fn stop_fast_path() {
     drop(FAST_PATH.take());
 }
 
-/// All tests run with the fast path; with `PODWIRE_FAST_PATH=off` they run without it. New devices get programs without a
+/// All tests run with the fast path, as agents do; with `PODWIRE_FAST_PATH=off` they run without it. New devices get programs without a
 /// pause, so that no test is over before.
 fn start_fast_path() {
     if std::env::var("PODWIRE_FAST_PATH").is_ok_and(|value| value == "off") {
