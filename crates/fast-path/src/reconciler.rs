@@ -232,7 +232,7 @@ impl Reconciler for FastPathReconciler {
                 }
             }
         })?;
-        self.is_pending = pending;
+        self.is_pending = pending || gone;
         let rules_complete = self.rule_events.drain(|frame| {
             changed |= nft::subject(frame).is_some_and(|(table, chain)| {
                 table == TABLE || forward::is_administrators(&table, chain.as_deref())

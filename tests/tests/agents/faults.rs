@@ -45,7 +45,7 @@ fn every_damage_in_the_kernel_is_repaired() {
             let node = stage.node(1);
             let all = "ip -o address show dev flannel.1 | sed 's/^[0-9]*: //; s/valid_lft.*//'; ip -o link show dev flannel.1 | grep -o 'mtu [0-9]*\\|state [A-Z]*\\|LOWER_UP'
                  ip route show proto 112; ip -6 route show proto 112; ip neigh show dev flannel.1 nud permanent | sort; bridge fdb show dev flannel.1 | grep dst | sort
-                 nft list tables | grep -v podwire_masq";
+                 nft list tables | grep -v podwire_masq | sort";
             String::from_utf8_lossy(&node.try_sh(all).stdout).into_owned()
         };
         let before = picture(&stage);

@@ -262,7 +262,10 @@ fn many_denied_pods_are_attached_and_detached_and_no_packet_of_them_passes() {
         stage.node(1).pod(name);
         attach_and_detach(&stage, name, 1);
     }
-    let are_removed = |stage: &Stage| stage.status(1)["policies"]["interfaces"] == 3;
+    let are_removed = |stage: &Stage| {
+        let status = stage.status(1);
+        status["policies"]["interfaces"] == 3 && status["fastPath"]["pods"] == 3
+    };
     stage.wait_until("their interfaces are removed", are_removed);
     let before = traces(&stage);
     // They send all the time, also while their ADD runs.

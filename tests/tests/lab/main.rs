@@ -77,7 +77,11 @@ fn the_kernels_objects_are_those_of_the_specification() {
         let links = lab.sh(node, "ls /sys/class/net | sort | tr '\\n' ' '");
         assert_eq!(links.trim(), "eth0 flannel-v6.1 flannel.1 lo", "{node}");
         let tables = lab.sh(node, "nft list tables | sort");
-        assert_eq!(tables.trim(), "table inet podwire_overlay\ntable inet podwire_tunnel", "{node}");
+        assert_eq!(
+            tables.trim(),
+            "table inet podwire_fast_path\ntable inet podwire_overlay\ntable inet podwire_tunnel",
+            "{node}"
+        );
     }
 }
 
