@@ -31,36 +31,37 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
         table.add_base_chain(name, base, vec![established, Rule::new().jump(chain)]);
     }
     for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
-        let late = if input.block_closed_connections {
+        let mut rules = if input.block_closed_connections {
             closed_connections::rules(direction, reasons)
         } else {
             Vec::new()
         };
-        let mut rules = preamble(late);
-        for family in IpFamily::ALL {
-            let rule = Rule::new().family(family.packet_family());
-            rules.push(rule.verdict_map(&[family.pod_address(direction)], &family.set_name(name)));
-        }
-        rules.extend(granted_prefixes::rules(input, direction));
-        for family in IpFamily::ALL {
-            let rule = Rule::new().family(family.packet_family());
-            let unknown = rule.in_set(&[family.pod_address(direction)], &family.set_name(POD_NETWORKS));
-            rules.push(reasons.drop(unknown, direction, UNKNOWN_POD).comment(UNKNOWN_POD));
-        }
+        // Packets of one family evaluate only its rules: those of IPv4 come first and end the chain.
+        rules.extend(of_family(IpFamily::V4, name, direction, input, reasons));
+        rules.push(Rule::new().family(Family::Ip).accept());
+        // IPv6 has no ARP.
+        rules.extend(link_messages(&|| Rule::new().family(Family::Ip6), Rule::accept));
+        rules.extend(of_family(IpFamily::V6, name, direction, input, reasons));
         table.add_chain(name, rules);
     }
 }
 
-/// What is accepted before any policy, if it is not of an established connection. `late`: the rules for packets that
-/// belong to no tracked connection and open none.
-fn preamble(late: Vec<Rule>) -> Vec<Rule> {
-    let mut rules = late;
-    // IPv6 has no ARP.
-    rules.extend(link_messages(&|| Rule::new().family(Family::Ip6), Rule::accept));
-    for family in IpFamily::ALL {
-        let rule = Rule::new().family(family.packet_family());
-        let (ends, set) = ([family.source(), family.destination()], family.set_name(POD_TO_ITSELF));
-        rules.push(rule.in_set(&ends, &set).accept());
-    }
+/// What a pod may send to itself, the lookup of its chain, and what no listed pod sends or receives.
+fn of_family(
+    family: IpFamily,
+    chains: &str,
+    direction: Direction,
+    input: &NodeInput,
+    reasons: &Reasons,
+) -> Vec<Rule> {
+    let rule = || Rule::new().family(family.packet_family());
+    let (ends, address) = ([family.source(), family.destination()], family.pod_address(direction));
+    let mut rules = vec![
+        rule().in_set(&ends, &family.set_name(POD_TO_ITSELF)).accept(),
+        rule().verdict_map(&[address], &family.set_name(chains)),
+    ];
+    rules.extend(granted_prefixes::rule(input, family, direction));
+    let unknown = rule().in_set(&[address], &family.set_name(POD_NETWORKS));
+    rules.push(reasons.drop(unknown, direction, UNKNOWN_POD).comment(UNKNOWN_POD));
     rules
 }

@@ -56,12 +56,9 @@ pub(super) fn build(table: &mut DesiredTable, program: &Program, input: &NodeInp
     }
 }
 
-/// The rules that look up these maps.
-pub(super) fn rules(input: &NodeInput, direction: Direction) -> Vec<Rule> {
-    let has_some = |family: &IpFamily| input.ports.iter().any(|port| !of_port(port, *family).is_empty());
-    let rule = |family: IpFamily| {
-        let address = family.pod_address(direction);
-        Rule::new().family(family.packet_family()).verdict_map(&[address], &map(direction, family))
-    };
-    IpFamily::ALL.into_iter().filter(has_some).map(rule).collect()
+/// The rule that looks up the map of a family, if a pod has such prefixes.
+pub(super) fn rule(input: &NodeInput, family: IpFamily, direction: Direction) -> Option<Rule> {
+    let has_some = input.ports.iter().any(|port| !of_port(port, family).is_empty());
+    let rule = Rule::new().family(family.packet_family());
+    has_some.then(|| rule.verdict_map(&[family.pod_address(direction)], &map(direction, family)))
 }
