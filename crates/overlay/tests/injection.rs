@@ -144,6 +144,26 @@ fn check(lab: &Lab, masquerade: bool, port: u16) {
         assert_eq!(forwarded.is_empty(), masquerade, "{family:?}: {forwarded:?}");
     }
     lab.assert_all_talk(1430);
+    if masquerade {
+        assert_no_tracked_tunnel(lab, &port);
+    }
+}
+
+/// conntrack has what came out of the tunnel, and nothing of the tunnel itself.
+fn assert_no_tracked_tunnel(lab: &Lab, port: &str) {
+    for node in &lab.nodes {
+        for family in ["ipv4", "ipv6"] {
+            let tracked = node.node.sh(&format!("conntrack -L -f {family} 2>/dev/null"));
+            assert!(tracked.contains("icmp"), "{family}: {tracked}");
+            // Some probes are inner packets for the same port, with the address of a pod.
+            let is_outer = |line: &str| {
+                line.contains(&format!("dport={port} "))
+                    && !line.contains("10.244.")
+                    && !line.contains("fd00:244:")
+            };
+            assert!(!tracked.lines().any(is_outer), "{family}: {tracked}");
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,10 @@
 //! link-local addresses.
 //!
 //! A pod could also send to another node's tunnel, with the address of this node if it is masqueraded. So this node
-//! forwards no packet to the tunnel of a peer. WireGuard needs no guard: it authenticates packets, and its allowed IPs
+//! forwards no packet to the tunnel of a peer.
+//!
+//! conntrack ignores the outer packets of VXLAN: nothing translates them, and it would keep an entry for each inner
+//! connection, because a VXLAN device derives the source port from it. WireGuard needs no guard: it authenticates packets, and its allowed IPs
 //! are the same check of the inner source.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +57,8 @@ pub struct TunnelGuard {
     /// The addresses of peers, each with the networks from which it may send.
     pub peers: BTreeMap<IpAddr, Vec<IpNet>>,
     /// The usual outer packets: the index of the link that leads to a peer, this node's address, and the peer's address.
-    /// One lookup finds what takes three checks otherwise. A packet from a link that was created again is found by the checks.
+    /// With the inner source's network, one lookup finds what takes four checks otherwise. A packet from a link that was
+    /// created again, and one from a network of another size than most, is found by the checks.
     pub usual: BTreeSet<(u32, IpAddr, IpAddr)>,
     /// The pod networks of the cluster.
     pub pod_networks: Vec<IpNet>,
@@ -147,7 +151,7 @@ fn add_sets(change: &mut Transaction) {
     change.add_table(&TABLE);
     change.add_set(&TABLE, &Set::of(PORTS, &[Type::Port]));
     for part in &PARTS {
-        change.add_set(&TABLE, &Set::of(part.usual, &[Type::IfIndex, part.kind, part.kind]));
+        change.add_set(&TABLE, &Set::of(part.usual, &[Type::IfIndex, part.kind, part.kind, part.kind]));
         change.add_set(&TABLE, &Set::of(part.local, &[part.kind]));
         change.add_set(&TABLE, &Set::of(part.peers, &[part.kind]));
         change.add_set(&TABLE, &Set::ranges(part.sources, &[part.kind, part.kind]));
@@ -163,11 +167,7 @@ impl TunnelGuard {
         let address = |ip: &IpAddr| vec![Element::key(Value::ip(*ip))];
         for part in &PARTS {
             let has_family = |ip: &&IpAddr| IpFamily::of(**ip) == part.ip;
-            let usual = self.usual.iter().filter(|(_, local, _)| IpFamily::of(*local) == part.ip);
-            let usual = usual.map(|(link, local, peer)| {
-                vec![Element::key(Value::ifindex(*link).and_ip(*local).and_ip(*peer))]
-            });
-            contents.push((part.usual, usual.collect()));
+            contents.push((part.usual, self.usual(part.ip)));
             contents.push((part.local, self.local.iter().filter(has_family).map(address).collect()));
             contents.push((part.peers, self.peers.keys().filter(has_family).map(address).collect()));
             contents.push((part.sources, self.sources(part.ip)));
@@ -176,6 +176,33 @@ impl TunnelGuard {
             contents.push((part.pods, ranges::of(no_outside)));
         }
         contents
+    }
+
+    /// The length of most networks of peers. Single addresses do not count: each peer has its own one.
+    fn usual_length(&self, family: IpFamily) -> u8 {
+        let mut counts = BTreeMap::new();
+        let nets = self.peers.values().flatten().filter(|net| IpFamily::of_net(**net) == family);
+        for net in nets.filter(|net| net.prefix_len() < net.max_prefix_len()) {
+            *counts.entry(net.prefix_len()).or_insert(0) += 1;
+        }
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        most.map_or(32, |(length, _)| length)
+    }
+
+    /// The outer headers of usual packets, each with an inner source's network.
+    fn usual(&self, family: IpFamily) -> Vec<Range> {
+        let length = self.usual_length(family);
+        let mut usual = Vec::new();
+        for (link, local, peer) in self.usual.iter().filter(|(_, _, peer)| IpFamily::of(*peer) == family) {
+            let nets = self.peers.get(peer).into_iter().flatten();
+            let nets: BTreeSet<IpAddr> = nets
+                .filter(|net| IpFamily::of_net(**net) == family && net.prefix_len() == length)
+                .map(IpNet::network)
+                .collect();
+            let outer = Value::ifindex(*link).and_ip(*local).and_ip(*peer);
+            usual.extend(nets.into_iter().map(|net| vec![Element::key(outer.clone().and_ip(net))]));
+        }
+        usual
     }
 
     /// The inner sources of each peer: the peer's address and a range.
@@ -193,30 +220,34 @@ impl TunnelGuard {
     }
 
     fn add_chains(&self, change: &mut Transaction) {
-        for chain in ["vxlan", "ipip"] {
+        let mut add = |chain: &str, rules: Vec<Rule>| {
             change.add_chain(&TABLE, chain);
             change.flush_chain(&TABLE, chain);
-        }
-        for (chain, hook) in [("input", Hook::Input), ("forward", Hook::Forward)] {
+            rules.iter().for_each(|rule| change.add_rule(&TABLE, chain, rule));
+        };
+        let [part4, part6] = &PARTS;
+        let both = |rules: &dyn Fn(&FamilyPart) -> Vec<Rule>| [rules(part4), rules(part6)].concat();
+        add("to_node", both(&|part| vec![part.to(part.local).no_track()]));
+        add("to_peer", both(&|part| vec![part.to(part.peers).no_track()]));
+        add("forwarded", both(&|part| vec![part.to(part.peers).counter().drop()]));
+        add("vxlan", [both(&|part| self.vxlan_rules(part)), vec![Rule::new().counter().drop()]].concat());
+        add("ipip", if self.has_ipip { self.ipip_rules(part4) } else { Vec::new() });
+        for (chain, hook, of_vxlan) in [
+            // The hooks of conntrack come later.
+            ("prerouting", Hook::Prerouting, "to_node"),
+            ("output", Hook::Output, "to_peer"),
+            ("input", Hook::Input, "vxlan"),
+            ("forward", Hook::Forward, "forwarded"),
+        ] {
             change.add_base_chain(&TABLE, chain, &Base::new(ChainKind::Filter, hook, PRIORITY));
             change.flush_chain(&TABLE, chain);
+            let vxlan = Rule::new().is(Field::Protocol, &[UDP]).in_set(&[Field::PortDestination], PORTS);
+            change.add_rule(&TABLE, chain, &vxlan.jump(of_vxlan));
         }
-        for part in &PARTS {
-            self.vxlan_rules(part).iter().for_each(|rule| change.add_rule(&TABLE, "vxlan", rule));
-            change.add_rule(
-                &TABLE,
-                "forward",
-                &part.vxlan().in_set(&[part.destination], part.peers).counter().drop(),
-            );
-            change.add_rule(&TABLE, "input", &part.vxlan().jump("vxlan"));
-        }
-        change.add_rule(&TABLE, "vxlan", &Rule::new().counter().drop());
         if self.has_ipip {
-            let [part, _] = &PARTS;
-            self.ipip_rules(part).iter().for_each(|rule| change.add_rule(&TABLE, "ipip", rule));
-            let sent = part.ipip().in_set(&[part.destination], part.peers).counter().drop();
+            let sent = part4.ipip().in_set(&[part4.destination], part4.peers).counter().drop();
             change.add_rule(&TABLE, "forward", &sent);
-            change.add_rule(&TABLE, "input", &part.ipip().jump("ipip"));
+            change.add_rule(&TABLE, "input", &part4.ipip().jump("ipip"));
         }
     }
 
@@ -224,7 +255,7 @@ impl TunnelGuard {
         let carries = |rule: Rule| rule.is(Field::VxlanEtherType, &part.ether_type);
         let from_peer =
             |rule: Rule| carries(rule).in_set(&[part.source, part.vxlan_source], part.sources).accept();
-        let mut rules = vec![from_peer(part.usual_rule())];
+        let mut rules = vec![carries(self.usual_rule(part, part.vxlan_source)).accept()];
         rules.extend(part.outer_rules());
         rules.push(from_peer(part.rule()));
         if self.allow_outside_sources {
@@ -233,9 +264,15 @@ impl TunnelGuard {
         rules
     }
 
+    /// For packets of a peer to this node, by the link that leads to the peer, with an inner source of the peer.
+    fn usual_rule(&self, part: &FamilyPart, inner_source: Field) -> Rule {
+        let fields = [Field::IndexIn, part.destination, part.source, inner_source];
+        part.rule().in_set_of_networks(&fields, self.usual_length(part.ip), part.usual)
+    }
+
     fn ipip_rules(&self, part: &FamilyPart) -> Vec<Rule> {
         let from_peer = |rule: Rule| rule.in_set(&[part.source, Field::IpipSource], part.sources).accept();
-        let mut rules = vec![from_peer(part.usual_rule())];
+        let mut rules = vec![self.usual_rule(part, Field::IpipSource).accept()];
         rules.extend(part.outer_rules());
         rules.push(from_peer(Rule::new()));
         if self.allow_outside_sources {
@@ -251,17 +288,13 @@ impl FamilyPart {
         Rule::new().family(self.family)
     }
 
-    fn vxlan(&self) -> Rule {
-        self.rule().is(Field::Protocol, &[UDP]).in_set(&[Field::PortDestination], PORTS)
+    /// For packets to one of these addresses.
+    fn to(&self, addresses: &str) -> Rule {
+        self.rule().in_set(&[self.destination], addresses)
     }
 
     fn ipip(&self) -> Rule {
         self.rule().is(Field::Protocol, &[IPIP])
-    }
-
-    /// For packets whose outer header is that of a peer's packet to this node, by the link that leads to the peer.
-    fn usual_rule(&self) -> Rule {
-        self.rule().in_set(&[Field::IndexIn, self.destination, self.source], self.usual)
     }
 
     /// Drops packets whose outer header is not that of a peer's packet to this node.

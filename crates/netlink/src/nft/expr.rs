@@ -151,6 +151,8 @@ pub enum Expr {
     Masquerade(u32),
     /// Counts packets and bytes.
     Counter,
+    /// conntrack ignores the packet. Only in chains before it.
+    NoTrack,
     /// Loads a constant into a register.
     Load {
         /// The value.
@@ -193,6 +195,7 @@ impl Expr {
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade(_) => "masq",
             Expr::Counter => "counter",
+            Expr::NoTrack => "notrack",
             Expr::Limit { .. } => "limit",
             Expr::Log { .. } => "log",
         }
@@ -260,7 +263,7 @@ impl Expr {
                 .be32(NFTA_NAT_FAMILY, family.number().into())
                 .be32(NFTA_NAT_REG_ADDR_MIN, register(*addr))
                 .be32(NFTA_NAT_REG_PROTO_MIN, register(*port)),
-            Expr::Masquerade(0) => m,
+            Expr::Masquerade(0) | Expr::NoTrack => m,
             Expr::Masquerade(flags) => m.be32(NFTA_MASQ_FLAGS, *flags),
             Expr::Counter => m.be64(NFTA_COUNTER_BYTES, 0).be64(NFTA_COUNTER_PACKETS, 0),
             Expr::Load { value, to } => m

@@ -273,6 +273,17 @@ impl Rule {
         self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: false })
     }
 
+    /// If the concatenated fields are in the set; of the last one, an address, only the first `length` bits.
+    pub fn in_set_of_networks(self, fields: &[Field], length: u8, set: &str) -> Rule {
+        let Some((address, before)) = fields.split_last() else { return self };
+        let register = before.iter().map(|field| field.length().div_ceil(4) as u8).sum();
+        let mask = mask(length, address.length() as usize);
+        let (whole, xor) = (usize::from(length) >= mask.len() * 8, vec![0; mask.len()]);
+        let loaded = self.load(fields);
+        let masked = if whole { loaded } else { loaded.expr(Expr::Bitwise { register, mask, xor }) };
+        masked.expr(Expr::Lookup { set: set.into(), from: 0, inverted: false })
+    }
+
     /// If the concatenated fields are not in the set.
     pub fn not_in_set(self, fields: &[Field], set: &str) -> Rule {
         self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: true })
@@ -337,6 +348,11 @@ impl Rule {
     /// Counts packets and bytes.
     pub fn counter(self) -> Rule {
         self.expr(Expr::Counter)
+    }
+
+    /// conntrack ignores the packet. Only in chains before it.
+    pub fn no_track(self) -> Rule {
+        self.expr(Expr::NoTrack)
     }
 
     /// Rewrites the source to the address of the outgoing device.
