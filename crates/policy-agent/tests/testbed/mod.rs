@@ -239,13 +239,8 @@ impl Endpoint {
         self.process.id()
     }
 
-    /// The process that keeps the namespace.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
     fn path(&self) -> String {
-        format!("/proc/{}/ns/net", self.pid())
+        format!("/proc/{}/ns/net", self.process.id())
     }
 
     pub fn sh(&self, line: &str) -> String {
