@@ -8,12 +8,32 @@ use podwire_netlink::rt::tc::{self, Discipline};
 use podwire_netlink::{nft, Socket};
 
 use crate::devices::{self, Device, Role};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::programs::Programs;
+
+/// Attaches the programs unless they are there. A device with filters of another program gets none: packets on the fast
+/// path would skip them.
+pub(crate) fn ensure(
+    route: &mut Socket,
+    programs: &Programs,
+    index: u32,
+    device: &Device,
+    is_attached: bool,
+) -> Result<()> {
+    let found = fast_path::find(route, index)?;
+    if found.has_others {
+        fast_path::remove_programs(route, index, &device.name)?;
+        return Err(Error::OtherFilters);
+    }
+    match is_attached && found.programs == Direction::ALL.len() {
+        true => Ok(()),
+        false => attach(route, programs, index, device),
+    }
+}
 
 /// Attaches the programs for a device's role, in place of those of an earlier agent. The device of a pod has the
 /// discipline from its creation.
-pub(crate) fn attach(route: &mut Socket, programs: &Programs, index: u32, device: &Device) -> Result<()> {
+fn attach(route: &mut Socket, programs: &Programs, index: u32, device: &Device) -> Result<()> {
     if device.role == Role::Uplink {
         match route.request(program::add_clsact(index, &device.name)) {
             Err(error) if error.is_exists() => {}
@@ -38,13 +58,17 @@ pub(crate) fn detach_others(
 ) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for link in links.iter().filter(|link| !keep(link.index)) {
-        let holds_programs = |one: &Discipline| one.link == link.index && one.kind == CLSACT;
-        if disciplines.iter().any(holds_programs) && fast_path::remove_programs(host, link)? {
-            if !devices::is_pod(link) {
-                fast_path::remove_discipline(host, link)?;
-            }
-            removed.push(link.name.clone());
+        // `ingress`: a plugin may have replaced the discipline just before the programs were attached.
+        let can_hold = |one: &Discipline| one.link == link.index && [CLSACT, "ingress"].contains(&&*one.kind);
+        if !disciplines.iter().any(can_hold) || fast_path::find(&mut host.route, link.index)?.programs == 0 {
+            continue;
         }
+        if devices::is_pod(link) {
+            fast_path::remove_programs(&mut host.route, link.index, &link.name)?;
+        } else {
+            fast_path::remove_with_discipline(&mut host.route, link.index, &link.name)?;
+        }
+        removed.push(link.name.clone());
     }
     Ok(removed)
 }

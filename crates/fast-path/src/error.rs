@@ -31,6 +31,9 @@ pub enum Error {
     /// A request to the kernel failed.
     #[error(transparent)]
     Kernel(#[from] podwire_kernel::Error),
+    /// A device has filters of another program.
+    #[error("another program has filters on its device, which must see every packet")]
+    OtherFilters,
     /// The thread cannot be started or has ended.
     #[error("the thread of the fast path: {0}")]
     Thread(String),

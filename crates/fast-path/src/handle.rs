@@ -26,10 +26,11 @@ impl FastPath {
     /// Loads the programs and starts the thread, in the network namespace of the caller. An error is a reason why the
     /// fast path is off. `pause` is the shortest time between two reconciles because of devices.
     pub fn start(pause: Duration) -> Result<FastPath> {
+        // First, because nothing of the node changes if it fails.
+        let programs = Arc::new(Mutex::new(Programs::load()?));
         // The chain makes the kernel load conntrack, which has the sysctls. It marks nothing yet.
         rules::apply(Host::here()?.nft()?, &BTreeSet::new())?;
         sysctls::make_conntrack_liberal()?;
-        let programs = Arc::new(Mutex::new(Programs::load()?));
         let status = Arc::<Mutex<Status>>::default();
         let reconciler = FastPathReconciler::open(pause, programs.clone(), status.clone())?;
         let thread = podwire_reconcile::spawn("fast-path", RESYNC, reconciler);

@@ -9,7 +9,8 @@ use podwire_kernel::fast_path::{CLSACT, TABLE};
 use podwire_kernel::firewall::forward;
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
-use podwire_netlink::rt::tc::{program, Discipline};
+use podwire_netlink::rt::tc::program::FilterEvent;
+use podwire_netlink::rt::tc::Discipline;
 use podwire_netlink::rt::{tc, GROUP_LINK, GROUP_TC};
 use podwire_netlink::{nft, Socket};
 use podwire_reconcile::Reconciler;
@@ -39,6 +40,11 @@ pub(crate) struct FastPathReconciler {
     links: Option<Vec<String>>,
     /// The devices that have our programs.
     attached: BTreeMap<u32, Device>,
+    /// Whether the kernel must be asked which devices have programs: events were lost, or another program has changed
+    /// filters.
+    must_verify: bool,
+    /// The time of the last such question. A filter that replaced ours causes no event that says so.
+    verified: Instant,
     /// The time of the last reconcile.
     reconciled: Instant,
     /// Whether a reconcile is needed because of devices or disciplines.
@@ -74,6 +80,8 @@ impl FastPathReconciler {
             rule_events,
             links: None,
             attached: BTreeMap::new(),
+            must_verify: false,
+            verified: Instant::now(),
             reconciled: Instant::now(),
             is_pending: false,
             failed: BTreeMap::new(),
@@ -101,15 +109,22 @@ impl FastPathReconciler {
         let programs = locked(&self.programs);
         let mut failed = BTreeMap::new();
         for (index, device) in &devices.fast {
-            if self.attached.contains_key(index) {
+            let is_attached = self.attached.contains_key(index);
+            if is_attached && !self.must_verify {
                 continue;
             }
-            match attach::attach(&mut self.host.route, &programs, *index, device) {
+            match attach::ensure(&mut self.host.route, &programs, *index, device, is_attached) {
                 Ok(()) => drop(self.attached.insert(*index, device.clone())),
-                // Deleted meanwhile.
-                Err(Error::Netlink(error)) if error.is_gone() => {}
-                Err(error) => drop(failed.insert(device.name.clone(), error.to_string())),
+                // The device was deleted meanwhile.
+                Err(Error::Netlink(error)) if error.errno() == Some(libc::ENODEV) => {}
+                Err(error) => {
+                    self.attached.remove(index);
+                    failed.insert(device.name.clone(), error.to_string());
+                }
             }
+        }
+        if std::mem::take(&mut self.must_verify) {
+            self.verified = Instant::now();
         }
         Ok(failed)
     }
@@ -160,6 +175,7 @@ impl Reconciler for FastPathReconciler {
 
     fn reconcile(&mut self) -> Result<Option<Applied>> {
         let Some(pod_links) = self.links.clone() else { return Ok(None) };
+        self.must_verify |= self.verified.elapsed() >= RESYNC;
         (self.is_pending, self.reconciled) = (false, Instant::now());
         sysctls::make_conntrack_liberal()?;
         let links = link::list(&mut self.host.route)?;
@@ -202,13 +218,14 @@ impl Reconciler for FastPathReconciler {
     }
 
     fn due(&self) -> Option<Instant> {
-        self.is_pending.then_some(self.reconciled + self.pause)
+        (self.is_pending && self.links.is_some()).then_some(self.reconciled + self.pause)
     }
 
     /// When one of our devices or programs is deleted, the learned flows are forgotten at once: they would lead nowhere, and
     /// the next pod may get the address.
     fn handle_events(&mut self, _: &[bool]) -> Result<bool> {
-        let (mut changed, mut gone, mut pending) = (false, false, self.is_pending);
+        let (mut changed, mut gone) = (false, false);
+        let (mut pending, mut must_verify) = (self.is_pending, self.must_verify);
         let attached = &mut self.attached;
         let pod_links = self.links.as_deref().unwrap_or_default();
         let links_complete = self.link_events.drain(|frame| {
@@ -219,9 +236,16 @@ impl Reconciler for FastPathReconciler {
                 if is_deleted && discipline.kind == CLSACT {
                     gone |= attached.remove(&discipline.link).is_some();
                 }
-            } else if let Some(index) = program::deleted_from(frame) {
-                pending = true;
-                gone |= attached.remove(&index).is_some();
+            } else if let Some(filter) = FilterEvent::read(frame) {
+                match (filter.is_program, filter.is_deletion) {
+                    // The agent's own.
+                    (true, false) => {}
+                    (true, true) => {
+                        pending = true;
+                        gone |= attached.remove(&filter.link).is_some();
+                    }
+                    (false, _) => (pending, must_verify) = (true, true),
+                }
             } else if let Some(link) = Link::read(frame) {
                 changed |= pod_links.contains(&link.name);
                 if link::is_deletion(frame) {
@@ -238,10 +262,7 @@ impl Reconciler for FastPathReconciler {
                 table == TABLE || forward::is_administrators(&table, chain.as_deref())
             });
         })?;
-        if !links_complete {
-            // The next reconcile attaches all programs again.
-            self.attached.clear();
-        }
+        self.must_verify = must_verify || !links_complete;
         if gone || !links_complete {
             locked(&self.programs).forget_flows()?;
         }

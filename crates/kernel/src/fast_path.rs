@@ -5,10 +5,8 @@
 //! agent only adds and deletes programs.
 
 use podwire_netlink::nft::{self, Family, Table};
-use podwire_netlink::rt::link::Link;
-use podwire_netlink::rt::tc;
 use podwire_netlink::rt::tc::program::{self, Direction};
-use podwire_netlink::Message;
+use podwire_netlink::Socket;
 
 use crate::error::Result;
 use crate::host::Host;
@@ -26,12 +24,12 @@ pub const TABLE: Table = Table::named(Family::Inet, "podwire_fast_path");
 /// The sysctls that make conntrack accept gaps between packets. It does not see the packets that programs redirect, so the
 /// next one that it sees is ahead of its window. The second key is for RST: without it, an RST after more than 2 GB counts
 /// as forged.
-pub const LIBERAL: [&str; 2] =
+pub const CONNTRACK_SYSCTLS: [&str; 2] =
     ["net/netfilter/nf_conntrack_tcp_be_liberal", "net/netfilter/nf_conntrack_tcp_ignore_invalid_rst"];
 
 /// Whether an agent has set up the fast path on this node. Without it this reads one sysctl.
 pub fn is_on(node: &mut Host) -> Result<bool> {
-    if LIBERAL.iter().any(|key| !matches!(sysctl::read(key).as_deref(), Ok("1"))) {
+    if CONNTRACK_SYSCTLS.iter().any(|key| !matches!(sysctl::read(key).as_deref(), Ok("1"))) {
         return Ok(false);
     }
     match node.find_nft()? {
@@ -40,35 +38,60 @@ pub fn is_on(node: &mut Host) -> Result<bool> {
     }
 }
 
+/// The filters of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Filters {
+    /// The number of our programs; two if they are complete.
+    pub programs: usize,
+    /// Whether another program has filters there.
+    pub has_others: bool,
+}
+
+/// Reads the filters of a device.
+pub fn find(route: &mut Socket, index: u32) -> Result<Filters> {
+    let mut found = Filters::default();
+    for direction in Direction::ALL {
+        for filter in program::filters(route, index, direction)? {
+            match filter.name == FILTER {
+                true => found.programs += 1,
+                false => found.has_others = true,
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Removes the programs from a device; other filters stay. Returns whether there were programs.
-pub fn remove_programs(host: &mut Host, link: &Link) -> Result<bool> {
+pub fn remove_programs(route: &mut Socket, index: u32, name: &str) -> Result<bool> {
     let mut removed = false;
     for direction in Direction::ALL {
-        let filters = program::filters(&mut host.route, link.index, direction)?;
+        let filters = program::filters(route, index, direction)?;
         if filters.iter().any(|filter| filter.name == FILTER) {
-            request(host, program::delete(link.index, &link.name, direction))?;
+            ignore_gone(route.request(program::delete(index, name, direction)))?;
             removed = true;
         }
     }
     Ok(removed)
 }
 
-/// Deletes the discipline for programs, unless it holds filters.
-pub fn remove_discipline(host: &mut Host, link: &Link) -> Result<()> {
-    if !tc::list(&mut host.route, link.index)?.iter().any(|one| one.kind == CLSACT) {
-        return Ok(());
+/// Removes the programs from a device, with the discipline unless another program has filters there. Returns whether
+/// there were programs.
+pub fn remove_with_discipline(route: &mut Socket, index: u32, name: &str) -> Result<bool> {
+    let found = find(route, index)?;
+    if found.has_others {
+        return remove_programs(route, index, name);
     }
-    for direction in Direction::ALL {
-        if !program::filters(&mut host.route, link.index, direction)?.is_empty() {
-            return Ok(());
-        }
+    match route.request(program::delete_clsact(index, name)) {
+        // There is none, or the discipline `ingress`.
+        Err(error) if error.errno() == Some(libc::EINVAL) => {}
+        other => ignore_gone(other)?,
     }
-    request(host, program::delete_clsact(link.index, &link.name))
+    Ok(found.programs > 0)
 }
 
 /// Something that another process deleted meanwhile is no failure.
-fn request(host: &mut Host, message: Message) -> Result<()> {
-    match host.route.request(message) {
+fn ignore_gone(result: podwire_netlink::Result<()>) -> Result<()> {
+    match result {
         Err(error) if error.is_gone() => Ok(()),
         other => Ok(other?),
     }

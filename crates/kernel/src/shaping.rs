@@ -70,9 +70,9 @@ pub fn differences_of_some(wanted: &Htb, found: &Htb) -> Vec<String> {
 
 /// Redirects incoming traffic of `from` through `through`, which has the bucket. An existing redirect stays.
 pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
-    bypass_fast_path(host, from)?;
-    // It excludes the discipline for the redirect.
-    fast_path::remove_discipline(host, from)?;
+    // The programs would skip the limit, and their discipline excludes the one for the redirect. Without it the agent cannot
+    // add them again.
+    fast_path::remove_with_discipline(&mut host.route, from.index, &from.name)?;
     match host.route.request(tc::add_ingress(from.index, &from.name)) {
         // Left by an interrupted attempt, with or without its filter.
         Err(error) if error.is_exists() => match tc::redirects(&mut host.route, from.index)?.as_slice() {
@@ -115,9 +115,9 @@ pub fn unlimit(host: &mut Host, link: &Link) -> Result<()> {
     ignore_gone(host.route.request(tc::delete_root(link.index, &link.name)))
 }
 
-/// The programs of the fast path would skip the limit. The agent does not add them again to a device with a limit.
+/// The programs of the fast path would skip the limit. An agent that adds them again just now removes them within a second.
 fn bypass_fast_path(host: &mut Host, link: &Link) -> Result<()> {
-    fast_path::remove_programs(host, link).map(drop)
+    fast_path::remove_programs(&mut host.route, link.index, &link.name).map(drop)
 }
 
 fn ignore_gone(result: podwire_netlink::Result<()>) -> Result<()> {

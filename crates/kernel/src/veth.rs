@@ -90,7 +90,8 @@ impl Veth<'_> {
         Err(error.into())
     }
 
-    /// Creates the pair like [`Veth::create`], with the discipline for the programs of the fast path on the host's end.
+    /// Creates the pair like [`Veth::create`], with the discipline for the programs of the fast path on the host's end, if the
+    /// kernel has it.
     pub fn create_for_programs(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
         let pair = self.pair()?;
         host.route.request(self.creation(&pair, pod, 0))?;
@@ -107,7 +108,12 @@ impl Veth<'_> {
         let mut batch = Batch::new();
         batch.push(program::add_clsact(end.index, &end.name));
         batch.push(self.label(pair));
-        Ok(host.route.batch(batch)?)
+        let failed = host.route.batch_each(batch)?;
+        // Without the discipline the pod takes the normal path.
+        match failed.into_iter().find(|(message, _)| *message > 0) {
+            Some((_, error)) => Err(error.into()),
+            None => Ok(()),
+        }
     }
 
     fn pair(&self) -> Result<Pair> {

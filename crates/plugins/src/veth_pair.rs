@@ -40,9 +40,11 @@ pub struct Namespaces<'h> {
 /// Creates the pair. `target` names what the pod is connected to, for the error text: the node, or a bridge.
 pub fn create(veth: &Veth<'_>, req: &Request<'_>, hosts: Namespaces<'_>, target: &str) -> Result<Pair> {
     let pod = req.netns()?;
-    let created = match fast_path::is_on(hosts.node)? && !excludes_programs(req) {
-        true => veth.create_for_programs(hosts.node, &pod),
-        false => veth.create(hosts.node, &pod),
+    // Without the fast path everything works, so its errors are none of an ADD.
+    let created = if fast_path::is_on(hosts.node).unwrap_or(false) && !has_foreign_bandwidth(req) {
+        veth.create_for_programs(hosts.node, &pod)
+    } else {
+        veth.create(hosts.node, &pod)
     };
     created.or_else(|error| {
         if veth::name_taken(hosts.pod, &req.ifname, &error) {
@@ -52,9 +54,9 @@ pub fn create(veth: &Veth<'_>, req: &Request<'_>, hosts: Namespaces<'_>, target:
     })
 }
 
-/// Whether the chain can contain another project's `bandwidth`, which fails on a device with the discipline for programs:
-/// it adds one that excludes it. Ours removes the discipline.
-fn excludes_programs(req: &Request<'_>) -> bool {
+/// Whether the chain can contain a `bandwidth` that is not of this build. Another project's fails on a device with the
+/// discipline for programs, because it adds one that excludes it; ours removes the discipline.
+fn has_foreign_bandwidth(req: &Request<'_>) -> bool {
     const BANDWIDTH: &str = "bandwidth";
     let found = req.path.iter().map(|folder| folder.join(BANDWIDTH)).find(|file| file.is_file());
     found.is_some_and(|file| req.registry.in_file(BANDWIDTH, &file).is_none())

@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use podwire_cni_plugin::{Command, Source};
-use podwire_kernel::fast_path::LIBERAL;
+use podwire_kernel::fast_path::CONNTRACK_SYSCTLS;
 use podwire_plugins::bandwidth::Bandwidth;
 use podwire_plugins::bridge::Bridge;
 use serde_json::{json, Value};
@@ -19,7 +19,7 @@ fn turn_on() {
     run("nft add table inet podwire_fast_path");
     run("nft add chain inet podwire_fast_path c");
     run("nft add rule inet podwire_fast_path c ct state established");
-    for key in LIBERAL {
+    for key in CONNTRACK_SYSCTLS {
         fs::write(format!("/proc/sys/{key}"), "1").unwrap();
     }
 }

@@ -13,8 +13,10 @@
 //! forwards no packet to the tunnel of a peer.
 //!
 //! conntrack ignores the outer packets of VXLAN: nothing translates them, and it would keep an entry for each inner
-//! connection, because a VXLAN device derives the source port from it. WireGuard needs no guard: it authenticates packets, and its allowed IPs
-//! are the same check of the inner source.
+//! connection, because a VXLAN device derives the source port from it.
+//!
+//! WireGuard needs no guard: it authenticates packets, and its allowed IPs are the same check of the inner
+//! source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -88,7 +90,7 @@ const PARTS: [FamilyPart; 2] = [
         ip: IpFamily::V4,
         family: Family::Ip,
         kind: Type::Ipv4,
-        usual: "usual4",
+        usual: "usual_networks4",
         local: "local4",
         peers: "peers4",
         sources: "sources4",
@@ -102,7 +104,7 @@ const PARTS: [FamilyPart; 2] = [
         ip: IpFamily::V6,
         family: Family::Ip6,
         kind: Type::Ipv6,
-        usual: "usual6",
+        usual: "usual_networks6",
         local: "local6",
         peers: "peers6",
         sources: "sources6",

@@ -96,10 +96,27 @@ pub fn filters(route: &mut Socket, link: u32, direction: Direction) -> Result<Ve
     Ok(all.into_iter().map(|(_, filter)| filter).collect())
 }
 
-/// The number of the link whose program an event says was deleted.
-pub fn deleted_from(frame: Frame<'_>) -> Option<u32> {
-    let is_deletion = frame.kind == libc::RTM_DELTFILTER;
-    is_deletion.then(|| Some(u32::from_ne_bytes(frame.body.get(4..8)?.try_into().ok()?))).flatten()
+/// A filter that was added or deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilterEvent {
+    /// The number of the link.
+    pub link: u32,
+    /// Whether it was deleted.
+    pub is_deletion: bool,
+    /// Whether the filter has the priority of [`set`].
+    pub is_program: bool,
+}
+
+impl FilterEvent {
+    /// Reads an event.
+    pub fn read(frame: Frame<'_>) -> Option<FilterEvent> {
+        let is_deletion = frame.kind == libc::RTM_DELTFILTER;
+        if !is_deletion && frame.kind != libc::RTM_NEWTFILTER {
+            return None;
+        }
+        let word = |at: usize| Some(u32::from_ne_bytes(frame.body.get(at..at + 4)?.try_into().ok()?));
+        Some(FilterEvent { link: word(4)?, is_deletion, is_program: word(16)? >> 16 == PRIORITY })
+    }
 }
 
 fn read(frame: Frame<'_>) -> Option<(u32, Filter)> {
