@@ -48,8 +48,9 @@ pub struct Status {
     /// The policy agent, if the agent enforces policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStatus>,
-    /// The fast path.
-    pub fast_path: FastPathStatus,
+    /// The fast path; `None` from an agent without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fast_path: Option<FastPathStatus>,
 }
 
 /// The mode of an agent.

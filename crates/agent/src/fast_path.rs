@@ -29,7 +29,7 @@ pub(crate) fn start(mode: FastPathMode, status: &StatusHandle) -> Option<FastPat
         FastPathMode::On => match FastPath::start(podwire_fast_path::PAUSE) {
             Ok(fast_path) => {
                 let shown = fast_path.clone();
-                status.add_source(move |status| status.fast_path = of(shown.status()));
+                status.add_source(move |status| status.fast_path = Some(of(shown.status())));
                 return Some(fast_path);
             }
             Err(error) => {
@@ -40,7 +40,7 @@ pub(crate) fn start(mode: FastPathMode, status: &StatusHandle) -> Option<FastPat
     };
     remove();
     let off = FastPathStatus { reason: Some(reason), ..FastPathStatus::default() };
-    status.add_source(move |status| status.fast_path = off.clone());
+    status.add_source(move |status| status.fast_path = Some(off.clone()));
     None
 }
 
