@@ -40,5 +40,5 @@ pub use error::{Error, Result};
 pub use packet::{Direction, Packet, Protocol, Verdict};
 pub use program::Program;
 pub use rule::{Action, Origin, Tier};
-pub use snapshot::Snapshot;
+pub use snapshot::{read_object, without_nulls, Snapshot};
 pub use warning::{Warning, WarningKind};

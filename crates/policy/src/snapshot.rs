@@ -63,31 +63,31 @@ impl Snapshot {
         let group = version.split_once('/').map_or("", |(group, _)| group);
         let workload = WORKLOADS.iter().find(|(workload, _)| *workload == kind);
         match (group, kind.as_str(), workload) {
-            ("", "Pod", _) => self.add_pod(read(object, &kind)?)?,
+            ("", "Pod", _) => self.add_pod(read_object(object, &kind)?)?,
             ("", "Namespace", _) => {
-                let namespace: Namespace = read(object, &kind)?;
+                let namespace: Namespace = read_object(object, &kind)?;
                 self.register(&kind, &namespace.metadata.name)?;
                 self.namespaces.push(namespace);
             }
             ("", "Node", _) => {
-                let node: Node = read(object, &kind)?;
+                let node: Node = read_object(object, &kind)?;
                 self.register(&kind, &node.metadata.name)?;
                 self.nodes.push(node);
             }
             ("networking.k8s.io", "NetworkPolicy", _) => {
-                let mut policy: NetworkPolicy = read(object, &kind)?;
+                let mut policy: NetworkPolicy = read_object(object, &kind)?;
                 policy.metadata.namespace = in_namespace(policy.metadata.namespace);
                 self.register(&kind, &full_name(&policy.metadata))?;
                 self.network_policies.push(policy);
             }
             ("policy.networking.k8s.io", "ClusterNetworkPolicy", _) => {
-                let policy: ClusterNetworkPolicy = read(object, &kind)?;
+                let policy: ClusterNetworkPolicy = read_object(object, &kind)?;
                 self.register(&kind, &policy.metadata.name)?;
                 self.cluster_network_policies.push(policy);
             }
             (_, _, Some((_, pointer))) => {
                 let template: Template = match object.pointer(pointer) {
-                    Some(template) => read(template.clone(), &format!("{kind} {name}"))?,
+                    Some(template) => read_object(template.clone(), &format!("{kind} {name}"))?,
                     None => return Err(malformed(format!("{kind} {name}"), "it has no pod template")),
                 };
                 let mut pod = Pod { spec: template.spec, ..Pod::default() };
@@ -204,7 +204,8 @@ fn full_name(meta: &ObjectMeta) -> String {
     }
 }
 
-fn read<T: DeserializeOwned>(object: Value, kind: &str) -> Result<T> {
+/// Reads an object of this kind. An error names the object.
+pub fn read_object<T: DeserializeOwned>(object: Value, kind: &str) -> Result<T> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
     let name = match (text("/metadata/namespace"), text("/metadata/name")) {
         (Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
@@ -228,7 +229,7 @@ fn malformed(object: String, reason: &str) -> Error {
 }
 
 /// Removes members that are `null`: as in Go, `null` means absent. A `null` in a list becomes an empty object.
-fn without_nulls(value: Value) -> Value {
+pub fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(members) => {
             let kept = members.into_iter().filter(|(_, value)| !value.is_null());
