@@ -50,6 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "policy",
         ],
     ),
+    ("services", &["ip", "policy"]),
     (
         "agent",
         &[

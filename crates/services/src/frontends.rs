@@ -1,0 +1,75 @@
+//! Frontends, which clients connect to, and their backends.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ipnet::IpNet;
+use podwire_policy::Protocol;
+
+/// Where a client connects to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub struct Frontend {
+    pub ip: IpAddr,
+    pub protocol: Protocol,
+    pub port: u16,
+}
+
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.protocol, SocketAddr::new(self.ip, self.port))
+    }
+}
+
+/// Which clients reach which endpoints through a frontend, and whose source address is rewritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// A cluster IP: all clients reach the same endpoints. Only this node's pods keep their address.
+    ClusterIp,
+    /// An external address with the policy `Cluster`: all clients reach the same endpoints. No client keeps its address.
+    Cluster,
+    /// An external address with the policy `Local`: this node's pods and processes reach all endpoints, other clients
+    /// only those of this node. Clients keep their address, except the node's processes.
+    Local,
+}
+
+/// What happens to a packet for which there is no endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// ICMP port unreachable: no node has an endpoint.
+    Reject,
+    /// Dropped: another node has one.
+    Drop,
+}
+
+/// The endpoints of a frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// The Service port: `shop/web:http`.
+    pub service: String,
+    /// Which clients reach which endpoints.
+    pub reach: Reach,
+    /// The endpoints, without duplicates. With [`Reach::Local`]: those for this node's pods and processes.
+    pub endpoints: Vec<SocketAddr>,
+    /// With [`Reach::Local`]: the endpoints for other clients. Otherwise empty.
+    pub local_endpoints: Vec<SocketAddr>,
+    /// Whether any node has an endpoint.
+    pub any_endpoint: bool,
+    /// How long a client keeps its endpoint, if it does.
+    pub affinity: Option<Duration>,
+    /// The clients that may connect; `None` is all.
+    pub source_ranges: Option<Vec<IpNet>>,
+}
+
+impl Backend {
+    /// What happens to packets that get no endpoint.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let endpoints = match self.reach {
+            Reach::ClusterIp | Reach::Cluster => &self.endpoints,
+            Reach::Local => &self.local_endpoints,
+        };
+        let refusal = if self.any_endpoint { Refusal::Drop } else { Refusal::Reject };
+        endpoints.is_empty().then_some(refusal)
+    }
+}

@@ -1,0 +1,33 @@
+//! Kubernetes Services on a node: kube-proxy's place.
+//!
+//! ```text
+//! Services, EndpointSlices, Nodes, ServiceCIDRs (JSON) ── Objects ── desired ──▶ Desired: frontends and their endpoints
+//! ```
+//!
+//! [`Objects`] holds the objects of the API. [`desired`] decides, with kube-proxy's rules, which address, protocol and
+//! port leads to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
+//! other objects take effect.
+//!
+//! This part does no I/O.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+mod claims;
+mod desired;
+mod endpoints;
+mod frontends;
+mod health_checks;
+mod node;
+mod objects;
+mod problem;
+mod selection;
+mod spec;
+
+pub use desired::{desired, Desired};
+pub use frontends::{Backend, Frontend, Reach, Refusal};
+pub use health_checks::HealthCheck;
+pub use node::{NodeInput, NodePortAddresses};
+pub use objects::{Kind, ObjectName, Objects};
+pub use podwire_policy::Protocol;
+pub use problem::Problem;

@@ -1,0 +1,77 @@
+//! Node ports, health checks, addresses, and changing objects.
+
+use podwire_services::{desired, Desired, Kind, NodeInput, NodePortAddresses, ObjectName, Objects};
+use serde_json::json;
+
+use crate::cluster::{decide, lines, service, slice, web, REMOTE};
+
+#[test]
+fn node_ports_are_served_at_the_chosen_addresses() {
+    let mut objects = Objects::new();
+    let ips = json!(["10.96.0.1", "fd00:96::1"]);
+    objects.put(service(
+        "web",
+        json!({ "type": "NodePort", "clusterIP": "10.96.0.1", "clusterIPs": ips,
+        "ports": [{ "port": 80, "nodePort": 30080 }] }),
+    ));
+    let with = |addresses: NodePortAddresses| {
+        let input = NodeInput { name: "n".into(), node_port_addresses: addresses, ..NodeInput::default() };
+        lines(&desired(&objects, &input))
+            .into_iter()
+            .filter(|line| line.contains("30080"))
+            .collect::<Vec<_>>()
+    };
+    // The Node is not known yet.
+    assert!(with(NodePortAddresses::Primary).is_empty());
+    let these = ["127.0.0.1", "::1", "192.0.2.9", "fd00:9::9"].map(|ip| ip.parse().unwrap());
+    assert_eq!(
+        with(NodePortAddresses::These(these.into())),
+        ["TCP 192.0.2.9:30080 x/web Cluster [] Reject", "TCP [fd00:9::9]:30080 x/web Cluster [] Reject"]
+    );
+}
+
+#[test]
+fn health_checks_count_ready_endpoints_of_this_node() {
+    let web = |external: &str| {
+        let policy = json!({ "type": "LoadBalancer", "externalTrafficPolicy": external, "healthCheckNodePort": 31000 });
+        web(policy)
+    };
+    let mut slice = slice(&["10.0.0.1@n", "10.0.0.2@m", "10.0.0.3@n", "10.0.0.4@n"]);
+    slice["endpoints"][2]["conditions"] = json!({ "ready": false, "serving": true, "terminating": true });
+    slice["ports"] = json!([{ "port": 8080 }, { "name": "other", "port": 8081 }]);
+    let found = decide(&[web("Local"), slice.clone()]);
+    let counts: Vec<usize> = found.health_checks[&31000].local_endpoints.values().copied().collect();
+    assert_eq!(counts, [2, 0]);
+    assert!(decide(&[web("Cluster"), slice]).health_checks.is_empty());
+}
+
+#[test]
+fn other_parts_of_the_state_follow_the_objects() {
+    let cidr = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" },
+        "spec": { "cidrs": ["10.96.0.0/16", "fd00:96::/112"] } });
+    let found = decide(&[web(json!({})), slice(&["10.0.0.1@n", "10.0.0.2@m", "10.0.0.3"]), cidr]);
+    let texts = |ips: Vec<String>| ips.join(" ");
+    assert_eq!(texts(found.cluster_ips.iter().map(|ip| ip.to_string()).collect()), "10.96.0.1");
+    assert_eq!(
+        texts(found.local_endpoint_ips.iter().map(|ip| ip.to_string()).collect()),
+        "10.0.0.1 10.0.0.3"
+    );
+    assert_eq!(
+        texts(found.service_cidrs.iter().map(|net| net.to_string()).collect()),
+        "10.96.0.0/16 fd00:96::/112"
+    );
+}
+
+#[test]
+fn objects_are_replaced_and_removed_by_name() {
+    let mut objects = Objects::new();
+    let input = NodeInput { name: "n".into(), ..NodeInput::default() };
+    objects.put(json!({ "apiVersion": "v1", "kind": "List", "items": [web(json!({})), slice(REMOTE)] }));
+    objects.put(slice(&["10.0.0.9"]));
+    assert_eq!(lines(&desired(&objects, &input)), ["TCP 10.96.0.1:80 x/web ClusterIp [10.0.0.9:8080]"]);
+    objects.put(web(json!({ "ports": 7 })));
+    assert_eq!(desired(&objects, &input).problems.len(), 2);
+    objects.remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "web".into() });
+    objects.clear(Kind::EndpointSlice);
+    assert_eq!(desired(&objects, &input), Desired::default());
+}
