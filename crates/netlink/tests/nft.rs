@@ -158,6 +158,57 @@ fn rules_print_like_those_of_nft() {
 }
 
 #[test]
+fn rules_that_choose_remember_and_reject_print_and_compare() {
+    in_namespace(|socket| {
+        let frontend = [Type::Ipv6, Type::Protocol, Type::Port];
+        let key = [Type::Ipv6, Type::Protocol, Type::Port, Type::Mark];
+        let client = [Type::Ipv6, Type::Ipv6, Type::Protocol, Type::Port];
+        let endpoint = [Type::Ipv6, Type::Port];
+        let fields = [Field::Ip6Destination, Field::Protocol, Field::PortDestination];
+        let original = [Field::OriginalIp6Destination, Field::Protocol, Field::OriginalPortDestination];
+        let remembered = [Field::Ip6Source, original[0], original[1], original[2]];
+        let hour = std::time::Duration::from_secs(3600);
+        let six = || Rule::new().family(Family::Ip6);
+        let mut change = Transaction::new();
+        change.add_table(&TABLE);
+        change.add_set(&TABLE, &Set::of("frontends", &frontend));
+        change.add_set(&TABLE, &Set::map("endpoints", &key, &endpoint));
+        change.add_set(&TABLE, &Set::map("clients", &client, &endpoint).forgetting(hour).dynamic(1000));
+        change.add_base_chain(&TABLE, "nat", &Base::new(ChainKind::Nat, Hook::Prerouting, -100));
+        change.flush_chain(&TABLE, "nat");
+        change.add_rule(&TABLE, "nat", &six().dnat_random(Family::Ip6, &fields, 7..10, "endpoints"));
+        change.add_base_chain(&TABLE, "input", &Base::new(ChainKind::Filter, Hook::Input, 0));
+        change.flush_chain(&TABLE, "input");
+        let data = [Field::Ip6Destination, Field::PortDestination];
+        let found = six().any_bit(Field::CtState, Rule::NEW).in_set(&original, "frontends");
+        change.add_rule(&TABLE, "input", &found.update_map(&remembered, &data, "clients", hour));
+        change.add_rule(&TABLE, "input", &six().from_this_host().reject());
+        let value = Value::ip(ip("fd00::1")).and_protocol(6).and_port(80).and_mark(9);
+        let to = Value::ip(ip("fd00::2")).and_port(8080);
+        change.add_element(&TABLE, "endpoints", &Element::key(value).to(to));
+        change.clone().commit(socket).expect("committed");
+        for line in [
+            "dnat ip6 to ip6 daddr . meta l4proto . th dport . numgen random mod 3 offset 7 map @endpoints",
+            "elements = { fd00::1 . tcp . 80 . 0x00000009 : fd00::2 . 8080 }",
+            "flags dynamic,timeout",
+            "timeout 1h",
+            "size 1000",
+            "meta nfproto ipv6 fib saddr type local reject",
+        ] {
+            lists(line);
+        }
+        let update = "update @clients { ip6 saddr . ct original ip6 daddr . meta l4proto . ct original proto-dst timeout 1h";
+        assert!(listed().iter().any(|line| line.contains(update)), "{:#?}", listed());
+        assert!(change.absent(socket).unwrap().is_empty());
+        let mut other = Transaction::new();
+        other.add_chain(&TABLE, "nat");
+        other.flush_chain(&TABLE, "nat");
+        other.add_rule(&TABLE, "nat", &six().dnat_random(Family::Ip6, &fields, 7..11, "endpoints"));
+        assert!(!other.absent(socket).unwrap().is_empty());
+    });
+}
+
+#[test]
 fn elements_are_found_by_key_and_listed() {
     in_namespace(|socket| {
         let key = |n: u8| Value::ip(ip(&format!("10.0.{}.{}", n / 200, n % 200)));

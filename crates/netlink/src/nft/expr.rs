@@ -1,6 +1,8 @@
 //! Expressions: the instructions of a rule. They load parts of the packet into registers, compare registers or look
 //! them up, and end in a verdict or an action. `nft --debug=netlink` prints rules in the same terms.
 
+use std::time::Duration;
+
 use super::abi::*;
 use super::table::Family;
 use super::value::Verdict;
@@ -48,6 +50,12 @@ pub enum Ct {
     State,
     /// Address translation and more: `IPS_…` bits.
     Status,
+    /// The destination of the connection's first packet before translation, of IPv4.
+    OriginalIp4Destination,
+    /// The same of IPv6.
+    OriginalIp6Destination,
+    /// The port of this destination.
+    OriginalPortDestination,
 }
 
 /// The address to look up in the routing table.
@@ -149,6 +157,29 @@ pub enum Expr {
     /// Rewrites the connection's source to the address of the outgoing device. The flags are from
     /// `linux/netfilter/nf_nat.h` (`NF_NAT_RANGE_…`); 0 keeps the port if possible.
     Masquerade(u32),
+    /// Loads a random number.
+    Random {
+        /// How many numbers are possible.
+        modulus: u32,
+        /// The smallest one.
+        offset: u32,
+        /// The target register.
+        to: Register,
+    },
+    /// Adds an element to a [dynamic](super::Set::dynamic) map, unless it has the key. Either way the element expires
+    /// after this time.
+    UpdateMap {
+        /// The map.
+        map: String,
+        /// The register of the key.
+        key: Register,
+        /// The register of the data.
+        data: Register,
+        /// The time.
+        timeout: Duration,
+    },
+    /// Drops the packet, and answers with ICMP or ICMPv6 port unreachable.
+    Reject,
     /// Counts packets and bytes.
     Counter,
     /// conntrack ignores the packet. Only in chains before it.
@@ -193,6 +224,9 @@ impl Expr {
             Expr::Lookup { .. } | Expr::Map { .. } | Expr::VerdictMap { .. } => "lookup",
             Expr::Verdict(_) | Expr::Load { .. } => "immediate",
             Expr::Dnat { .. } => "nat",
+            Expr::Random { .. } => "numgen",
+            Expr::UpdateMap { .. } => "dynset",
+            Expr::Reject => "reject",
             Expr::Masquerade(_) => "masq",
             Expr::Counter => "counter",
             Expr::NoTrack => "notrack",
@@ -219,7 +253,10 @@ impl Expr {
                 .be32(NFTA_PAYLOAD_LEN, *length),
             Expr::Meta(meta, to) => m.be32(NFTA_META_DREG, register(*to)).be32(NFTA_META_KEY, meta.number()),
             Expr::SetMark(from) => m.be32(NFTA_META_KEY, NFT_META_MARK).be32(NFTA_META_SREG, register(*from)),
-            Expr::Ct(key, to) => m.be32(NFTA_CT_DREG, register(*to)).be32(NFTA_CT_KEY, key.number()),
+            Expr::Ct(key, to) => m
+                .be32(NFTA_CT_DREG, register(*to))
+                .be32(NFTA_CT_KEY, key.number())
+                .maybe(key.direction(), |m, direction| m.u8(NFTA_CT_DIRECTION, direction)),
             Expr::FibType(of, to) => m
                 .be32(NFTA_FIB_DREG, register(*to))
                 .be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)
@@ -263,6 +300,20 @@ impl Expr {
                 .be32(NFTA_NAT_FAMILY, family.number().into())
                 .be32(NFTA_NAT_REG_ADDR_MIN, register(*addr))
                 .be32(NFTA_NAT_REG_PROTO_MIN, register(*port)),
+            Expr::Random { modulus, offset, to } => m
+                .be32(NFTA_NG_DREG, register(*to))
+                .be32(NFTA_NG_MODULUS, *modulus)
+                .be32(NFTA_NG_TYPE, NFT_NG_RANDOM)
+                .be32(NFTA_NG_OFFSET, *offset),
+            Expr::UpdateMap { map, key, data, timeout } => m
+                .string(NFTA_DYNSET_SET_NAME, map)
+                .be32(NFTA_DYNSET_OP, NFT_DYNSET_OP_UPDATE)
+                .be32(NFTA_DYNSET_SREG_KEY, register(*key))
+                .be32(NFTA_DYNSET_SREG_DATA, register(*data))
+                .be64(NFTA_DYNSET_TIMEOUT, timeout.as_millis() as u64),
+            Expr::Reject => m
+                .be32(NFTA_REJECT_TYPE, NFT_REJECT_ICMPX_UNREACH)
+                .u8(NFTA_REJECT_ICMP_CODE, NFT_REJECT_ICMPX_PORT_UNREACH),
             Expr::Masquerade(0) | Expr::NoTrack => m,
             Expr::Masquerade(flags) => m.be32(NFTA_MASQ_FLAGS, *flags),
             Expr::Counter => m.be64(NFTA_COUNTER_BYTES, 0).be64(NFTA_COUNTER_PACKETS, 0),
@@ -309,6 +360,19 @@ impl Ct {
         match self {
             Ct::State => NFT_CT_STATE,
             Ct::Status => NFT_CT_STATUS,
+            Ct::OriginalIp4Destination => NFT_CT_DST_IP,
+            Ct::OriginalIp6Destination => NFT_CT_DST_IP6,
+            Ct::OriginalPortDestination => NFT_CT_PROTO_DST,
+        }
+    }
+
+    /// The direction, for what each direction has.
+    fn direction(self) -> Option<u8> {
+        match self {
+            Ct::State | Ct::Status => None,
+            Ct::OriginalIp4Destination | Ct::OriginalIp6Destination | Ct::OriginalPortDestination => {
+                Some(IP_CT_DIR_ORIGINAL)
+            }
         }
     }
 }

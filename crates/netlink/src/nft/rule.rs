@@ -1,6 +1,8 @@
 //! Rules: conditions about a packet, followed by an action or a verdict.
 
 use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Duration;
 
 use super::abi::*;
 use super::expr::{Ct, Expr, Fib, Header, Meta};
@@ -60,6 +62,10 @@ pub enum Field {
     NeighbourTarget,
     CtState,
     CtStatus,
+    /// The destination of the connection's first packet before address translation.
+    OriginalIp4Destination,
+    OriginalIp6Destination,
+    OriginalPortDestination,
     /// The type of the source in the routing table: local, unicast …
     TypeOfSource,
     TypeOfDestination,
@@ -97,11 +103,11 @@ impl Field {
         match self {
             Field::Family | Field::Protocol | Field::IcmpType | Field::TcpFlags | Field::HopLimit => 1,
             Field::MacDestinationFirst => 1,
-            Field::PortSource | Field::PortDestination => 2,
+            Field::PortSource | Field::PortDestination | Field::OriginalPortDestination => 2,
             Field::EtherType | Field::EtherTypeOnWire | Field::VxlanEtherType => 2,
             Field::MacSource | Field::MacDestination | Field::ArpSourceMac => 6,
             Field::InterfaceIn | Field::InterfaceOut => 16,
-            Field::Ip6Source | Field::Ip6Destination => 16,
+            Field::Ip6Source | Field::Ip6Destination | Field::OriginalIp6Destination => 16,
             Field::VxlanIp6Source | Field::NeighbourTarget => 16,
             _ => 4,
         }
@@ -138,6 +144,9 @@ impl Field {
             Field::NeighbourTarget => payload(Header::Transport, 8),
             Field::CtState => Expr::Ct(Ct::State, to),
             Field::CtStatus => Expr::Ct(Ct::Status, to),
+            Field::OriginalIp4Destination => Expr::Ct(Ct::OriginalIp4Destination, to),
+            Field::OriginalIp6Destination => Expr::Ct(Ct::OriginalIp6Destination, to),
+            Field::OriginalPortDestination => Expr::Ct(Ct::OriginalPortDestination, to),
             Field::TypeOfSource => Expr::FibType(Fib::Source, to),
             Field::TypeOfDestination => Expr::FibType(Fib::Destination, to),
             Field::ReversePath => Expr::FibReversePath(to),
@@ -160,6 +169,8 @@ pub struct Rule {
 impl Rule {
     /// `tcp flags` bit of every packet of a connection except the first.
     pub const ACK: u32 = 1 << 4;
+    /// `ct state` bit of a connection's first packet.
+    pub const NEW: u32 = 1 << 3;
     /// `ct state` bit of an established connection.
     pub const ESTABLISHED: u32 = 1 << 1;
     /// `ct state` bit of a connection that another one announced.
@@ -268,6 +279,11 @@ impl Rule {
         self.is(Field::TypeOfDestination, &u32::from(libc::RTN_LOCAL).to_ne_bytes())
     }
 
+    /// If the source is an address of this host (`fib saddr type local`).
+    pub fn from_this_host(self) -> Rule {
+        self.is(Field::TypeOfSource, &u32::from(libc::RTN_LOCAL).to_ne_bytes())
+    }
+
     /// If the concatenated fields are in the set.
     pub fn in_set(self, fields: &[Field], set: &str) -> Rule {
         self.load(fields).expr(Expr::Lookup { set: set.into(), from: 0, inverted: false })
@@ -304,12 +320,32 @@ impl Rule {
         })
     }
 
+    /// Rewrites the destination to one of several in the map. The key is the fields, followed by one of these numbers,
+    /// which is chosen randomly for each connection.
+    pub fn dnat_random(self, family: Family, fields: &[Field], numbers: Range<u32>, map: &str) -> Rule {
+        let (to, port) = (registers(fields), if family == Family::Ip { 1 } else { 4 });
+        self.load(fields)
+            .expr(Expr::Random { modulus: numbers.end - numbers.start, offset: numbers.start, to })
+            .expr(Expr::Map { map: map.into(), from: 0, to: 0 })
+            .expr(Expr::Dnat { family, addr: 0, port })
+    }
+
+    /// Adds an element with these fields as key and data to a dynamic map, or keeps the one that is there. Either way it
+    /// expires after the timeout.
+    pub fn update_map(self, key: &[Field], data: &[Field], map: &str, timeout: Duration) -> Rule {
+        let at = registers(key);
+        self.load(key).load_at(at, data).expr(Expr::UpdateMap { map: map.into(), key: 0, data: at, timeout })
+    }
+
     /// Loads the fields into consecutive registers.
-    fn load(mut self, fields: &[Field]) -> Rule {
-        let mut register = 0;
+    fn load(self, fields: &[Field]) -> Rule {
+        self.load_at(0, fields)
+    }
+
+    fn load_at(mut self, mut register: u8, fields: &[Field]) -> Rule {
         for field in fields {
             self.exprs.push(field.load(register));
-            register += field.length().div_ceil(4) as u8;
+            register += registers(std::slice::from_ref(field));
         }
         self
     }
@@ -371,6 +407,11 @@ impl Rule {
         self.expr(Expr::Verdict(Verdict::Accept))
     }
 
+    /// Drops, and answers with ICMP or ICMPv6 port unreachable.
+    pub fn reject(self) -> Rule {
+        self.expr(Expr::Reject)
+    }
+
     /// Drops.
     pub fn drop(self) -> Rule {
         self.expr(Expr::Verdict(Verdict::Drop))
@@ -396,6 +437,11 @@ impl Rule {
             .nest(NFTA_RULE_EXPRESSIONS, |m| self.exprs.iter().fold(m, |m, expr| expr.encode(m)))
             .maybe(self.comment.as_ref(), |m, text| m.bytes(NFTA_RULE_USERDATA, &userdata::encode(text)))
     }
+}
+
+/// The number of registers that the fields occupy.
+fn registers(fields: &[Field]) -> u8 {
+    fields.iter().map(|field| field.length().div_ceil(4) as u8).sum()
 }
 
 /// A mask of `octets` bytes with the first `length` bits set.
@@ -460,6 +506,12 @@ impl RuleInfo {
                 .map_or(Vec::new(), |value| value.value.to_vec()),
             "payload" => numbers(data, &[NFTA_PAYLOAD_BASE, NFTA_PAYLOAD_OFFSET, NFTA_PAYLOAD_LEN]),
             "fib" => numbers(data, &[NFTA_FIB_RESULT, NFTA_FIB_FLAGS]),
+            "numgen" => numbers(data, &[NFTA_NG_MODULUS, NFTA_NG_OFFSET]),
+            "dynset" => {
+                let map = attr::find(data, NFTA_DYNSET_SET_NAME).map_or(String::new(), |map| map.string());
+                let timeout = attr::find(data, NFTA_DYNSET_TIMEOUT).and_then(|timeout| timeout.be64());
+                format!("{map} {timeout:?}").into_bytes()
+            }
             "limit" => numbers(data, &[NFTA_LIMIT_RATE, NFTA_LIMIT_UNIT, NFTA_LIMIT_BURST]),
             "log" => {
                 let group = attr::find(data, NFTA_LOG_GROUP).and_then(|group| group.be16());

@@ -82,28 +82,54 @@ pub struct Set<'a> {
     intervals: bool,
     counting: bool,
     lifetime: Option<Duration>,
+    /// The number of elements that rules may add.
+    dynamic: Option<u32>,
 }
 
 impl<'a> Set<'a> {
     /// A set of keys.
     pub const fn of(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Keys, intervals: false, counting: false, lifetime: None }
+        Set {
+            name,
+            key,
+            holds: Holds::Keys,
+            intervals: false,
+            counting: false,
+            lifetime: None,
+            dynamic: None,
+        }
     }
 
     /// A set of ranges of keys, such as networks: see [`Element::range`](super::Element::range). In keys with several
     /// fields each field has its own range: see [`Element::up_to`](super::Element::up_to).
     pub const fn ranges(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Keys, intervals: true, counting: false, lifetime: None }
+        Set { name, key, holds: Holds::Keys, intervals: true, counting: false, lifetime: None, dynamic: None }
     }
 
     /// A map from keys to values.
     pub const fn map(name: &'a str, key: &'a [Type], data: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Values(data), intervals: false, counting: false, lifetime: None }
+        Set {
+            name,
+            key,
+            holds: Holds::Values(data),
+            intervals: false,
+            counting: false,
+            lifetime: None,
+            dynamic: None,
+        }
     }
 
     /// A map from keys to verdicts.
     pub const fn verdicts(name: &'a str, key: &'a [Type]) -> Set<'a> {
-        Set { name, key, holds: Holds::Verdicts, intervals: false, counting: false, lifetime: None }
+        Set {
+            name,
+            key,
+            holds: Holds::Verdicts,
+            intervals: false,
+            counting: false,
+            lifetime: None,
+            dynamic: None,
+        }
     }
 
     /// With ranges of keys instead of single keys.
@@ -121,6 +147,11 @@ impl<'a> Set<'a> {
         Set { lifetime: Some(lifetime), ..self }
     }
 
+    /// Rules may add elements ([`Expr::UpdateMap`]), up to this number.
+    pub const fn dynamic(self, size: u32) -> Set<'a> {
+        Set { dynamic: Some(size), ..self }
+    }
+
     /// `id` identifies the set within its transaction.
     pub(super) fn encode(&self, message: Message, id: u32) -> Message {
         let (key_type, key_length) = described(self.key);
@@ -129,7 +160,8 @@ impl<'a> Set<'a> {
         // Ranges with several fields need another kind of set, which must know the length of each field.
         let concatenated = self.intervals && self.key.len() > 1;
         let intervals = intervals | if concatenated { NFT_SET_CONCAT } else { 0 };
-        let flags = map | intervals | self.lifetime.map_or(0, |_| NFT_SET_TIMEOUT);
+        let dynamic = self.dynamic.map_or(0, |_| NFT_SET_EVAL);
+        let flags = map | intervals | dynamic | self.lifetime.map_or(0, |_| NFT_SET_TIMEOUT);
         let host_order = matches!(self.key, [Type::IfName | Type::IfIndex | Type::Mark]);
         let message = message
             .string(NFTA_SET_NAME, self.name)
@@ -140,6 +172,7 @@ impl<'a> Set<'a> {
             .maybe(concatenated.then_some(self.key), |m, fields| {
                 m.nest(NFTA_SET_DESC, |m| m.nest(NFTA_SET_DESC_CONCAT, |m| fields.iter().fold(m, field)))
             })
+            .maybe(self.dynamic, |m, size| m.nest(NFTA_SET_DESC, |m| m.be32(NFTA_SET_DESC_SIZE, size)))
             .maybe(self.lifetime, |m, time| m.be64(NFTA_SET_TIMEOUT, time.as_millis() as u64))
             .maybe(host_order.then(userdata::host_order), |m, bytes| m.bytes(NFTA_SET_USERDATA, &bytes))
             .maybe(self.counting.then_some(Expr::Counter), |m, counter| {

@@ -77,6 +77,11 @@ impl Value {
         self.and(&port.to_be_bytes(), port)
     }
 
+    /// Followed by a number of four bytes in host byte order: a mark, or what a rule counts or chooses.
+    pub fn and_mark(self, mark: u32) -> Value {
+        self.and(&mark.to_ne_bytes(), mark)
+    }
+
     /// Followed by a device's name.
     pub fn and_ifname(self, name: &str) -> Value {
         self.and(&ifname_bytes(name), name)
