@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "policy",
         ],
     ),
-    ("services", &["ip", "policy"]),
+    ("services", &["ip", "netlink", "policy"]),
     (
         "agent",
         &[

@@ -1,21 +1,23 @@
 //! Kubernetes Services on a node: kube-proxy's place.
 //!
 //! ```text
-//! Services, EndpointSlices, Nodes, ServiceCIDRs (JSON) ── Objects ── desired ──▶ Desired: frontends and their endpoints
+//! Services, EndpointSlices, Nodes, ServiceCIDRs (JSON) ── Objects ── desired ──▶ Desired ── dataplane ──▶ nftables
 //! ```
 //!
 //! [`Objects`] holds the objects of the API. [`desired`] decides, with kube-proxy's rules, which address, protocol and
 //! port leads to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
-//! other objects take effect.
+//! other objects take effect. This part does no I/O.
 //!
-//! This part does no I/O.
+//! [`dataplane`] brings the kernel to the [`Desired`] state.
 
 #![forbid(unsafe_code)]
 
 pub mod api;
 mod claims;
+pub mod dataplane;
 mod desired;
 mod endpoints;
+mod error;
 mod frontends;
 mod health_checks;
 mod node;
@@ -25,6 +27,7 @@ mod selection;
 mod spec;
 
 pub use desired::{desired, Desired};
+pub use error::{Error, Result};
 pub use frontends::{Backend, Frontend, Reach, Refusal};
 pub use health_checks::HealthCheck;
 pub use node::{NodeInput, NodePortAddresses};

@@ -1,0 +1,35 @@
+//! The Services of a node in nftables: the table `inet podwire_services`.
+//!
+//! [`Nftables::apply`] takes the whole [`Desired`](crate::Desired) state each time and commits the difference to the
+//! kernel. A Service, port or endpoint is an element of a set or map, never a rule or chain. So a packet takes the same
+//! time whatever the number of Services, and so does a change.
+//!
+//! ```text
+//! prerouting, output (nat)
+//!   daddr . protocol . dport ─ frontends ─▶ ip4_random_3 ─ daddr . protocol . dport . 0..2 ─ endpoints ─▶ dnat
+//!                                       ─▶ ip4_sticky_3 ─ saddr . daddr . protocol . dport ─ affinity ─▶ dnat
+//!                                            └─ not found ─▶ ip4_random_3
+//!                                       ─▶ ip4_local_policy ─ client on this node ─ frontends_for_node ─▶ as above
+//!                                            └─ other client ─ frontends_for_others ─▶ ip4_local_2 …
+//! prerouting, output (filter), before   restricted, allowed_sources ─▶ drop
+//! prerouting, output (filter), after    affinity_timeouts ─▶ ip4_affinity_10800 ─▶ update affinity
+//! input, forward, output (filter)       rejected, dropped, cluster_ips, service_cidrs ─▶ reject or drop
+//! postrouting (nat)                     hairpin, masquerade, masquerade_node, cluster_ips ─▶ masquerade
+//! ```
+//!
+//! There is one chain for each number of endpoints that occurs, one more for those numbers with session affinity, and one
+//! for each affinity timeout. They stay when they are no longer used.
+
+mod affinity;
+mod chains;
+mod counted_chains;
+mod elements;
+mod family;
+mod found;
+mod nftables;
+mod order;
+mod sets;
+mod transactions;
+
+pub use nftables::{Change, Nftables};
+pub use sets::TABLE;

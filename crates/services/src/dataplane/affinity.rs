@@ -1,0 +1,77 @@
+//! The endpoints that clients keep. Rules remember them; entries whose endpoint is no longer used are deleted, so that
+//! their clients get another one.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use podwire_ip::IpFamily;
+use podwire_netlink::nft::{self, Data, Element, Transaction};
+use podwire_netlink::{Result, Socket};
+
+use super::elements::key;
+use super::found::socket_addr;
+use super::sets::{SetId, TABLE};
+use crate::{Backend, Desired};
+
+/// How often entries are listed again because one has expired before it was deleted.
+const ATTEMPTS: usize = 10;
+
+/// Whether entries of a frontend may be obsolete after it changed from `before` to `after`.
+pub(super) fn is_affected(before: &Backend, after: Option<&Backend>) -> bool {
+    let keeps = |endpoint: &SocketAddr| after.is_some_and(|after| keeps(after, endpoint));
+    before.affinity.is_some() && !before.endpoints.iter().chain(&before.local_endpoints).all(keeps)
+}
+
+fn keeps(backend: &Backend, endpoint: &SocketAddr) -> bool {
+    let used = || backend.endpoints.contains(endpoint) || backend.local_endpoints.contains(endpoint);
+    backend.affinity.is_some() && used()
+}
+
+/// What was deleted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Deleted {
+    pub entries: usize,
+    /// The number of transactions: each is a new generation.
+    pub transactions: u32,
+}
+
+/// Deletes the entries whose frontend or endpoint is gone.
+pub(super) fn delete_obsolete(socket: &mut Socket, desired: &Desired) -> Result<Deleted> {
+    let sticky = desired.frontends.iter().filter(|(_, backend)| backend.affinity.is_some());
+    let sticky: HashMap<Vec<u8>, &Backend> =
+        sticky.map(|(frontend, backend)| (key(frontend).bytes().to_vec(), backend)).collect();
+    let mut deleted = Deleted::default();
+    // Twice: a packet that looked up its endpoint before the first deletion may have added it again.
+    for family in IpFamily::ALL.into_iter().chain(IpFamily::ALL) {
+        let entries = delete_of_family(socket, family, &sticky)?;
+        deleted.entries += entries;
+        deleted.transactions += u32::from(entries > 0);
+    }
+    Ok(deleted)
+}
+
+fn delete_of_family(
+    socket: &mut Socket,
+    family: IpFamily,
+    sticky: &HashMap<Vec<u8>, &Backend>,
+) -> Result<usize> {
+    let (set, client) = (SetId::Affinity.name(family), usize::from(family.bits() / 8));
+    let is_valid = |element: &Element| {
+        let backend = element.key.bytes().get(client..).and_then(|frontend| sticky.get(frontend));
+        let Data::Value(endpoint) = &element.data else { return false };
+        let endpoint = socket_addr(endpoint.bytes(), family);
+        backend.zip(endpoint).is_some_and(|(backend, endpoint)| keeps(backend, &endpoint))
+    };
+    let mut attempt = 1;
+    loop {
+        let mut obsolete = nft::list_elements(socket, &TABLE, &set)?;
+        obsolete.retain(|element| !is_valid(element));
+        let mut change = Transaction::new();
+        change.delete_elements(&TABLE, &set, &obsolete);
+        match change.commit(socket) {
+            Ok(()) => return Ok(obsolete.len()),
+            Err(error) if error.is_gone() && attempt < ATTEMPTS => attempt += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}

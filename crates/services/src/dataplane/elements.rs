@@ -1,0 +1,148 @@
+//! The desired state as elements of sets and maps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use podwire_ip::IpFamily;
+use podwire_netlink::nft::{Element, Value, Verdict};
+
+use super::chains::local_policy;
+use super::counted_chains::{Clients, CountedChain, FIRST_FOR_OTHERS};
+use super::sets::SetId;
+use crate::{Backend, Desired, Frontend, Reach, Refusal};
+
+/// The longest comment that nft reads back (`NFTNL_UDATA_COMMENT_MAXLEN`).
+const MAX_COMMENT: usize = 127;
+
+/// Elements by their set, and by what identifies them there: the key, and whether it ends a range.
+pub(super) type Elements = BTreeMap<(SetId, IpFamily, Vec<u8>, bool), Element>;
+
+pub(super) fn insert(to: &mut Elements, set: SetId, family: IpFamily, element: Element) {
+    to.insert((set, family, element.key.bytes().to_vec(), element.ends_range), element);
+}
+
+/// The key of a frontend.
+pub(super) fn key(frontend: &Frontend) -> Value {
+    Value::ip(frontend.ip).and_protocol(frontend.protocol.number()).and_port(frontend.port)
+}
+
+/// The elements of one frontend.
+pub(super) fn of_frontend(frontend: &Frontend, backend: &Backend) -> Elements {
+    let family = IpFamily::of(frontend.ip);
+    let mut elements = Elements::new();
+    let mut add = |set: SetId, element: Element| insert(&mut elements, set, family, element);
+    let plain = || Element::key(key(frontend));
+    let goto = |chain: String| plain().verdict(Verdict::Goto(chain));
+    let named = |element: Element| element.comment(comment(&backend.service));
+
+    let [for_all, for_others] = [Clients::All, Clients::Others].map(|clients| {
+        let count = endpoints_for(backend, clients).len();
+        (count > 0).then(|| goto(chain(backend, family, clients, count).name()))
+    });
+    match backend.reach {
+        Reach::ClusterIp | Reach::Cluster => {
+            for_all.into_iter().for_each(|element| add(SetId::Frontends, named(element)))
+        }
+        Reach::Local => {
+            add(SetId::Frontends, named(goto(local_policy(family))));
+            for_all.into_iter().for_each(|element| add(SetId::FrontendsForNode, element));
+            for_others.into_iter().for_each(|element| add(SetId::FrontendsForOthers, element));
+        }
+    }
+    for (first, endpoints) in [(0, &backend.endpoints), (FIRST_FOR_OTHERS, &backend.local_endpoints)] {
+        for (index, endpoint) in (first..).zip(endpoints) {
+            let element = Element::key(key(frontend).and_mark(index)).to(endpoint_value(endpoint));
+            add(SetId::Endpoints, element);
+        }
+    }
+    match backend.reach {
+        Reach::ClusterIp => {}
+        Reach::Cluster => add(SetId::Masquerade, plain()),
+        Reach::Local => add(SetId::MasqueradeNode, plain()),
+    }
+    if let Some(timeout) = backend.affinity {
+        add(SetId::AffinityTimeouts, goto(CountedChain::Affinity(family, timeout).name()));
+    }
+    match backend.refusal() {
+        Some(Refusal::Reject) => add(SetId::Rejected, named(plain())),
+        Some(Refusal::Drop) => add(SetId::Dropped, named(plain())),
+        None => {}
+    }
+    if let Some(ranges) = &backend.source_ranges {
+        add(SetId::Restricted, plain());
+        for range in ranges {
+            let [first, last] = [range.network(), range.broadcast()].map(|ip| key(frontend).and_ip(ip));
+            add(SetId::AllowedSources, Element::key(first).up_to(last));
+        }
+    }
+    elements
+}
+
+/// The chains that the elements of a frontend refer to.
+pub(super) fn chains_of(frontend: &Frontend, backend: &Backend) -> BTreeSet<CountedChain> {
+    let family = IpFamily::of(frontend.ip);
+    let mut chains = BTreeSet::new();
+    for clients in [Clients::All, Clients::Others] {
+        let count = endpoints_for(backend, clients).len();
+        if count > 0 {
+            let chain = chain(backend, family, clients, count);
+            chains.extend([Some(chain), chain.next()].into_iter().flatten());
+        }
+    }
+    chains.extend(backend.affinity.map(|timeout| CountedChain::Affinity(family, timeout)));
+    chains
+}
+
+fn endpoints_for(backend: &Backend, clients: Clients) -> &[SocketAddr] {
+    match clients {
+        Clients::All => &backend.endpoints,
+        Clients::Others => &backend.local_endpoints,
+    }
+}
+
+fn chain(backend: &Backend, family: IpFamily, clients: Clients, count: usize) -> CountedChain {
+    // At most 65535: see `claims`.
+    let count = count as u32;
+    if backend.affinity.is_some() {
+        CountedChain::Sticky(family, clients, count)
+    } else {
+        CountedChain::Random(family, clients, count)
+    }
+}
+
+pub(super) fn endpoint_value(endpoint: &SocketAddr) -> Value {
+    Value::ip(endpoint.ip()).and_port(endpoint.port())
+}
+
+/// The elements that belong to no frontend, except addresses that `other` has, too.
+pub(super) fn of_node(desired: &Desired, other: Option<&Desired>) -> Elements {
+    let mut elements = Elements::new();
+    let differing = |ips: &BTreeSet<IpAddr>, other: Option<&BTreeSet<IpAddr>>| -> Vec<IpAddr> {
+        ips.iter().filter(|ip| other.is_none_or(|other| !other.contains(ip))).copied().collect()
+    };
+    for ip in differing(&desired.cluster_ips, other.map(|other| &other.cluster_ips)) {
+        insert(&mut elements, SetId::ClusterIps, IpFamily::of(ip), Element::key(Value::ip(ip)));
+    }
+    for ip in differing(&desired.local_endpoint_ips, other.map(|other| &other.local_endpoint_ips)) {
+        insert(&mut elements, SetId::Hairpin, IpFamily::of(ip), Element::key(Value::ip(ip).and_ip(ip)));
+    }
+    let networks =
+        [(SetId::PodNetworks, &desired.pod_networks), (SetId::ServiceCidrs, &desired.service_cidrs)];
+    for (set, networks) in networks {
+        for network in networks {
+            for element in Element::range(network.network(), network.broadcast()) {
+                insert(&mut elements, set, IpFamily::of_net(*network), element);
+            }
+        }
+    }
+    elements
+}
+
+/// The name of a Service port, as far as nft reads it.
+fn comment(service: &str) -> &str {
+    let mut end = service.len().min(MAX_COMMENT);
+    while !service.is_char_boundary(end) {
+        end -= 1;
+    }
+    &service[..end]
+}

@@ -1,0 +1,30 @@
+//! Errors of the data path.
+
+/// The result of the functions of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why the Services of a node are not up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The kernel refused the elements. The previous ones stay in force.
+    #[error("apply the Services: {0}; the previous state stays in force")]
+    Apply(#[source] podwire_netlink::Error),
+    /// Another program changes nftables rules all the time.
+    #[error(
+        "apply the Services: another program changed nftables rules {0} times in a row (`nft monitor` shows it)"
+    )]
+    Busy(usize),
+    /// A netlink request other than a change of rules.
+    #[error(transparent)]
+    Netlink(#[from] podwire_netlink::Error),
+}
+
+impl Error {
+    /// Names the action of an error that happened while the state was applied.
+    pub(crate) fn while_applying(self) -> Error {
+        match self {
+            Error::Netlink(error) => Error::Apply(error),
+            other => other,
+        }
+    }
+}

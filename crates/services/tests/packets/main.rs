@@ -1,0 +1,9 @@
+//! Services in the running kernel, with real namespaces and packets. Needs root, and `ip`, `nft` and `sysctl`.
+
+#![allow(clippy::unwrap_used)]
+
+mod affinity;
+mod cases;
+mod changing;
+mod cluster;
+mod testbed;
