@@ -1,6 +1,7 @@
 //! What one Service claims: its frontends with their backends.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
@@ -25,12 +26,17 @@ pub(crate) enum ClaimKind {
     NodePort,
 }
 
+impl ClaimKind {
+    pub const ALL: [ClaimKind; 4] =
+        [ClaimKind::ClusterIp, ClaimKind::LoadBalancer, ClaimKind::ExternalIp, ClaimKind::NodePort];
+}
+
 /// A frontend of one Service.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub kind: ClaimKind,
     pub frontend: Frontend,
-    pub backend: Backend,
+    pub backend: Arc<Backend>,
 }
 
 /// The frontends of a Service.
@@ -38,7 +44,7 @@ pub(crate) fn claims(
     name: &ObjectName,
     spec: &ServiceSpec,
     endpoints: &EndpointsByPort,
-    node: &LocalNode<'_>,
+    node: &LocalNode,
     problems: &mut Vec<Problem>,
 ) -> Vec<Claim> {
     let mut all = Vec::new();
@@ -59,7 +65,7 @@ pub(crate) fn claims(
                 if kind == ClaimKind::LoadBalancer {
                     backend.source_ranges.clone_from(&source_ranges);
                 }
-                all.push(Claim { kind, frontend, backend });
+                all.push(Claim { kind, frontend, backend: Arc::new(backend) });
             }
         }
     }
@@ -68,7 +74,7 @@ pub(crate) fn claims(
 
 /// The clients that may use the load balancer's addresses. If they include this node, they include these addresses, too:
 /// a process of the node that connects to an address which is on a device of the node has this address as its source.
-fn source_ranges(spec: &ServiceSpec, family: IpFamily, node: &LocalNode<'_>) -> Option<Vec<IpNet>> {
+fn source_ranges(spec: &ServiceSpec, family: IpFamily, node: &LocalNode) -> Option<Vec<IpNet>> {
     let mut ranges = spec.source_ranges_of(family)?;
     if node.primary.iter().any(|ip| ranges.iter().any(|range| range.contains(ip))) {
         let own = spec.load_balancer_ips.iter().filter(|ip| IpFamily::of(**ip) == family);
@@ -86,9 +92,9 @@ fn port_name(service: &ObjectName, port: &Port) -> String {
     }
 }
 
-fn selected(endpoints: &EndpointsByPort, port: &Port, family: IpFamily, node: &LocalNode<'_>) -> Selected {
+fn selected(endpoints: &EndpointsByPort, port: &Port, family: IpFamily, node: &LocalNode) -> Selected {
     let endpoints = endpoints.get(&(port.name.clone(), port.protocol, family));
-    select(endpoints.map_or(&[][..], Vec::as_slice), node.name, node.zone)
+    select(endpoints.map_or(&[][..], Vec::as_slice), &node.name, node.zone.as_deref())
 }
 
 /// The frontends of a port in the family of the cluster IP.
@@ -96,7 +102,7 @@ fn frontends(
     spec: &ServiceSpec,
     port: &Port,
     cluster_ip: IpAddr,
-    node: &LocalNode<'_>,
+    node: &LocalNode,
 ) -> Vec<(ClaimKind, Frontend)> {
     let family = IpFamily::of(cluster_ip);
     let at = |kind, addresses: &[IpAddr], number| {

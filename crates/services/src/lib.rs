@@ -1,11 +1,11 @@
 //! Kubernetes Services on a node: kube-proxy's place.
 //!
 //! ```text
-//! Services, EndpointSlices, Nodes, ServiceCIDRs (JSON) ── Objects ── desired ──▶ Desired ── dataplane ──▶ nftables
+//! Services, EndpointSlices, Nodes, ServiceCIDRs (JSON) ── Compiler ──▶ Desired ── dataplane ──▶ nftables
 //! ```
 //!
-//! [`Objects`] holds the objects of the API. [`desired`] decides, with kube-proxy's rules, which address, protocol and
-//! port leads to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
+//! [`Compiler`] holds the objects of the API and decides, with kube-proxy's rules, which address, protocol and port leads
+//! to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
 //! other objects take effect. This part does no I/O.
 //!
 //! [`dataplane`] brings the kernel to the [`Desired`] state.
@@ -14,6 +14,7 @@
 
 pub mod api;
 mod claims;
+mod compiler;
 pub mod dataplane;
 mod desired;
 mod endpoints;
@@ -26,7 +27,8 @@ mod problem;
 mod selection;
 mod spec;
 
-pub use desired::{desired, Desired};
+pub use compiler::Compiler;
+pub use desired::Desired;
 pub use error::{Error, Result};
 pub use frontends::{Backend, Frontend, Reach, Refusal};
 pub use health_checks::HealthCheck;

@@ -32,25 +32,25 @@ pub enum NodePortAddresses {
 }
 
 /// This node, from both sources.
-#[derive(Clone, Debug)]
-pub(crate) struct LocalNode<'a> {
-    pub name: &'a str,
-    pub zone: Option<&'a str>,
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LocalNode {
+    pub name: String,
+    pub zone: Option<String>,
     /// The first address of each family.
     pub primary: Vec<IpAddr>,
     pub node_port_addresses: Vec<IpAddr>,
 }
 
-impl<'a> LocalNode<'a> {
-    pub fn new(input: &'a NodeInput, object: Option<&'a Node>) -> LocalNode<'a> {
+impl LocalNode {
+    pub fn new(input: &NodeInput, object: Option<&Node>) -> LocalNode {
         let primary = object.map(primary_addresses).unwrap_or_default();
         let addresses = match &input.node_port_addresses {
             NodePortAddresses::Primary => &primary,
             NodePortAddresses::These(addresses) => addresses,
         };
         LocalNode {
-            name: &input.name,
-            zone: object.and_then(|node| node.metadata.labels.get(ZONE)).map(String::as_str),
+            name: input.name.clone(),
+            zone: object.and_then(|node| node.metadata.labels.get(ZONE)).cloned(),
             node_port_addresses: addresses.iter().copied().filter(|ip| !ip.is_loopback()).collect(),
             primary,
         }

@@ -1,6 +1,6 @@
 //! The objects that Services depend on, by kind and name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use podwire_policy::{read_object, without_nulls, Error};
@@ -78,8 +78,12 @@ pub struct Objects {
     pub(crate) slices: BTreeMap<ObjectName, EndpointSlice>,
     pub(crate) nodes: BTreeMap<ObjectName, Node>,
     pub(crate) service_cidrs: BTreeMap<ObjectName, ServiceCidr>,
+    /// The names of the slices of each Service, without those that belong to another proxy.
+    slices_of: BTreeMap<ObjectName, BTreeSet<ObjectName>>,
     /// Objects that cannot be read.
     unreadable: BTreeMap<(Kind, ObjectName), Problem>,
+    /// The Services that changed, or whose slices did, since the last [`take_changed`](Objects::take_changed).
+    changed: BTreeSet<ObjectName>,
 }
 
 impl Objects {
@@ -89,7 +93,7 @@ impl Objects {
     }
 
     /// Adds an object or all objects of a list, or replaces the objects of the same name. Objects of other kinds are
-    /// ignored. One that cannot be read is reported by [`desired`](crate::desired).
+    /// ignored. One that cannot be read is reported as a [`Problem`].
     pub fn put(&mut self, object: Value) {
         let object = without_nulls(object);
         if let (None, Some(items)) = (Kind::of(&object), object["items"].as_array()) {
@@ -114,8 +118,18 @@ impl Objects {
         }
         let word = kind.name().1;
         match kind {
-            Kind::Service => _ = self.services.insert(name, read_object(object, word)?),
-            Kind::EndpointSlice => _ = self.slices.insert(name, read_object(object, word)?),
+            Kind::Service => {
+                self.changed.insert(name.clone());
+                self.services.insert(name, read_object(object, word)?);
+            }
+            Kind::EndpointSlice => {
+                let slice: EndpointSlice = read_object(object, word)?;
+                if let Some(service) = service_of(&name, &slice) {
+                    self.slices_of.entry(service.clone()).or_default().insert(name.clone());
+                    self.changed.insert(service);
+                }
+                self.slices.insert(name, slice);
+            }
             Kind::Node => _ = self.nodes.insert(name, read_object(object, word)?),
             Kind::ServiceCidr => _ = self.service_cidrs.insert(name, read_object(object, word)?),
         }
@@ -126,27 +140,69 @@ impl Objects {
     pub fn remove(&mut self, kind: Kind, name: &ObjectName) {
         self.unreadable.remove(&(kind, name.clone()));
         match kind {
-            Kind::Service => drop(self.services.remove(name)),
-            Kind::EndpointSlice => drop(self.slices.remove(name)),
+            Kind::Service => {
+                if self.services.remove(name).is_some() {
+                    self.changed.insert(name.clone());
+                }
+            }
+            Kind::EndpointSlice => self.remove_slice(name),
             Kind::Node => drop(self.nodes.remove(name)),
             Kind::ServiceCidr => drop(self.service_cidrs.remove(name)),
         }
+    }
+
+    fn remove_slice(&mut self, name: &ObjectName) {
+        let slice = self.slices.remove(name);
+        let Some(service) = slice.and_then(|slice| service_of(name, &slice)) else { return };
+        if let Some(slices) = self.slices_of.get_mut(&service) {
+            slices.remove(name);
+            if slices.is_empty() {
+                self.slices_of.remove(&service);
+            }
+        }
+        self.changed.insert(service);
     }
 
     /// Removes all objects of a kind.
     pub fn clear(&mut self, kind: Kind) {
         self.unreadable.retain(|(of, _), _| *of != kind);
         match kind {
-            Kind::Service => self.services.clear(),
-            Kind::EndpointSlice => self.slices.clear(),
+            Kind::Service => self.changed.extend(std::mem::take(&mut self.services).into_keys()),
+            Kind::EndpointSlice => {
+                self.slices.clear();
+                self.changed.extend(std::mem::take(&mut self.slices_of).into_keys());
+            }
             Kind::Node => self.nodes.clear(),
             Kind::ServiceCidr => self.service_cidrs.clear(),
         }
     }
 
+    /// The Services that changed, or whose slices did, since the last call.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<ObjectName> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// The slices of a Service.
+    pub(crate) fn slices_of(&self, service: &ObjectName) -> Vec<(&ObjectName, &EndpointSlice)> {
+        let names = self.slices_of.get(service).into_iter().flatten();
+        names.filter_map(|name| self.slices.get_key_value(name)).collect()
+    }
+
+    /// The slices whose Service does not exist.
+    pub(crate) fn slices_without_service(&self) -> impl Iterator<Item = (&ObjectName, &ObjectName)> {
+        let left = self.slices_of.iter().filter(|(service, _)| !self.services.contains_key(*service));
+        left.flat_map(|(service, slices)| slices.iter().map(move |slice| (service, slice)))
+    }
+
     pub(crate) fn unreadable(&self) -> impl Iterator<Item = &Problem> {
         self.unreadable.values()
     }
+}
+
+/// The Service of a slice; `None` if it has none, or belongs to another proxy.
+fn service_of(name: &ObjectName, slice: &EndpointSlice) -> Option<ObjectName> {
+    let service = slice.service_name().filter(|_| !slice.metadata.is_excluded())?;
+    Some(ObjectName { namespace: name.namespace.clone(), name: service.into() })
 }
 
 /// Kind and name, as problems name an object.

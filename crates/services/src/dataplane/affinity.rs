@@ -39,7 +39,7 @@ pub(super) struct Deleted {
 pub(super) fn delete_obsolete(socket: &mut Socket, desired: &Desired) -> Result<Deleted> {
     let sticky = desired.frontends.iter().filter(|(_, backend)| backend.affinity.is_some());
     let sticky: HashMap<Vec<u8>, &Backend> =
-        sticky.map(|(frontend, backend)| (key(frontend).bytes().to_vec(), backend)).collect();
+        sticky.map(|(frontend, backend)| (key(frontend).bytes().to_vec(), backend.as_ref())).collect();
     let mut deleted = Deleted::default();
     // Twice: a packet that looked up its endpoint before the first deletion may have added it again.
     for family in IpFamily::ALL.into_iter().chain(IpFamily::ALL) {

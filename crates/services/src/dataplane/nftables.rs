@@ -5,6 +5,8 @@
 //! generation at the time of the lookup: a chain that is as new as the element would have no rules yet.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use podwire_netlink::nft::{self, Transaction};
 use podwire_netlink::Socket;
@@ -17,7 +19,7 @@ use super::found;
 use super::order::keep_order;
 use super::sets::TABLE;
 use super::transactions::Difference;
-use crate::{Desired, Error, Result};
+use crate::{Backend, Desired, Error, Result};
 
 /// How often a commit is repeated because another program changed rules at the same time.
 const ATTEMPTS: usize = 100;
@@ -63,8 +65,8 @@ impl Nftables {
     }
 
     /// Brings the kernel to the desired state. Returns how much changed.
-    pub fn apply(&mut self, desired: &Desired) -> Result<Change> {
-        self.commit(desired.clone()).map_err(Error::while_applying)
+    pub fn apply(&mut self, desired: Desired) -> Result<Change> {
+        self.commit(desired).map_err(Error::while_applying)
     }
 
     fn commit(&mut self, mut desired: Desired) -> Result<Change> {
@@ -106,18 +108,23 @@ impl Nftables {
 
     /// The plan if nothing has changed in the kernel since the last apply.
     fn plan_from(&self, last: &Desired, desired: &mut Desired) -> Plan {
+        let mut chains = BTreeSet::new();
         for (frontend, backend) in &mut desired.frontends {
-            if let Some(before) = last.frontends.get(frontend) {
-                backend.endpoints = keep_order(&before.endpoints, &backend.endpoints);
-                backend.local_endpoints = keep_order(&before.local_endpoints, &backend.local_endpoints);
+            let before = last.frontends.get(frontend);
+            if before == Some(backend) {
+                continue;
             }
+            if let Some(before) = before {
+                keep_orders(backend, &before.endpoints, &before.local_endpoints);
+            }
+            chains.extend(chains_of(frontend, backend));
         }
-        let chains = needed_chains(desired).difference(&self.chains).copied().collect::<BTreeSet<_>>();
+        chains.retain(|chain| !self.chains.contains(chain));
         let mut prepare = Transaction::new();
         add_chains(&mut prepare, &chains);
         let checks_affinity = last.frontends.iter().any(|(frontend, before)| {
             let after = desired.frontends.get(frontend);
-            after != Some(before) && affinity::is_affected(before, after)
+            after != Some(before) && affinity::is_affected(before, after.map(Arc::as_ref))
         });
         Plan::new(prepare, Difference::between(last, desired), chains, checks_affinity)
     }
@@ -127,8 +134,7 @@ impl Nftables {
         let found = found::read(&mut self.socket)?;
         for (frontend, backend) in &mut desired.frontends {
             let [all, others] = found::order(&found, frontend);
-            backend.endpoints = keep_order(&all, &backend.endpoints);
-            backend.local_endpoints = keep_order(&others, &backend.local_endpoints);
+            keep_orders(backend, &all, &others);
         }
         self.chains = needed_chains(desired);
         let mut whole = Transaction::new();
@@ -136,10 +142,8 @@ impl Nftables {
         add_chains(&mut whole, &self.chains);
         let prepare = if whole.absent(&mut self.socket)?.is_empty() { Transaction::new() } else { whole };
         let mut elements: Elements = of_node(desired, None);
-        desired
-            .frontends
-            .iter()
-            .for_each(|(frontend, backend)| elements.append(&mut of_frontend(frontend, backend)));
+        elements
+            .extend(desired.frontends.iter().flat_map(|(frontend, backend)| of_frontend(frontend, backend)));
         let mut difference = Difference::default();
         difference.add(found, elements);
         Ok(Plan::new(prepare, difference, BTreeSet::new(), true))
@@ -150,6 +154,16 @@ impl Nftables {
         self.last = None;
         nft::remove_table(&mut self.socket, &TABLE)?;
         Ok(())
+    }
+}
+
+/// Gives the endpoints the indexes that they had before.
+fn keep_orders(backend: &mut Arc<Backend>, all: &[SocketAddr], others: &[SocketAddr]) {
+    let endpoints = keep_order(all, &backend.endpoints);
+    let local_endpoints = keep_order(others, &backend.local_endpoints);
+    if endpoints != backend.endpoints || local_endpoints != backend.local_endpoints {
+        let backend = Arc::make_mut(backend);
+        (backend.endpoints, backend.local_endpoints) = (endpoints, local_endpoints);
     }
 }
 

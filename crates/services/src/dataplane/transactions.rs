@@ -1,6 +1,7 @@
 //! The difference between two states as changes of elements.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Element, Transaction};
@@ -20,7 +21,7 @@ impl Difference {
     /// The difference between two states, computed only for the frontends that differ.
     pub fn between(last: &Desired, desired: &Desired) -> Difference {
         let mut difference = Difference::default();
-        let elements_of = |frontend: &Frontend, backend: Option<&Backend>| {
+        let elements_of = |frontend: &Frontend, backend: Option<&Arc<Backend>>| {
             backend.map(|backend| of_frontend(frontend, backend)).unwrap_or_default()
         };
         for (frontend, backend) in &desired.frontends {

@@ -1,6 +1,8 @@
 //! Small objects, and the frontends that follow from them as text.
 
-use podwire_services::{desired, Backend, Desired, Frontend, NodeInput, Objects, Reach};
+use std::sync::Arc;
+
+use podwire_services::{Backend, Compiler, Desired, Frontend, NodeInput, Reach};
 use serde_json::{json, Value};
 
 /// A Service of the namespace `x`.
@@ -44,9 +46,9 @@ pub fn node() -> Value {
 }
 
 pub fn decide(objects: &[Value]) -> Desired {
-    let mut all = Objects::new();
+    let mut all = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
     objects.iter().cloned().chain([node()]).for_each(|object| all.put(object));
-    desired(&all, &NodeInput { name: "n".into(), ..NodeInput::default() })
+    all.desired()
 }
 
 /// A backend in one line: reach, endpoints, endpoints for other clients, refusal, affinity, clients.
@@ -68,7 +70,7 @@ pub fn describe(backend: &Backend) -> String {
 }
 
 pub fn lines(desired: &Desired) -> Vec<String> {
-    let line = |(frontend, backend): (&Frontend, &Backend)| {
+    let line = |(frontend, backend): (&Frontend, &Arc<Backend>)| {
         format!("{frontend} {} {}", backend.service, describe(backend))
     };
     desired.frontends.iter().map(line).collect()

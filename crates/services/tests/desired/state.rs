@@ -1,25 +1,26 @@
 //! Node ports, health checks, addresses, and changing objects.
 
-use podwire_services::{desired, Desired, Kind, NodeInput, NodePortAddresses, ObjectName, Objects};
+use podwire_services::{Compiler, Desired, Kind, NodeInput, NodePortAddresses, ObjectName};
 use serde_json::json;
 
-use crate::cluster::{decide, lines, service, slice, web, REMOTE};
+use crate::cluster::{decide, lines, service, slice, slice_of, web, REMOTE};
 
 #[test]
 fn node_ports_are_served_at_the_chosen_addresses() {
-    let mut objects = Objects::new();
+    let mut objects = Compiler::default();
     let ips = json!(["10.96.0.1", "fd00:96::1"]);
     objects.put(service(
         "web",
         json!({ "type": "NodePort", "clusterIP": "10.96.0.1", "clusterIPs": ips,
         "ports": [{ "port": 80, "nodePort": 30080 }] }),
     ));
-    let with = |addresses: NodePortAddresses| {
-        let input = NodeInput { name: "n".into(), node_port_addresses: addresses, ..NodeInput::default() };
-        lines(&desired(&objects, &input))
-            .into_iter()
-            .filter(|line| line.contains("30080"))
-            .collect::<Vec<_>>()
+    let mut with = |addresses: NodePortAddresses| {
+        objects.set_node(NodeInput {
+            name: "n".into(),
+            node_port_addresses: addresses,
+            ..NodeInput::default()
+        });
+        lines(&objects.desired()).into_iter().filter(|line| line.contains("30080")).collect::<Vec<_>>()
     };
     // The Node is not known yet.
     assert!(with(NodePortAddresses::Primary).is_empty());
@@ -64,14 +65,49 @@ fn other_parts_of_the_state_follow_the_objects() {
 
 #[test]
 fn objects_are_replaced_and_removed_by_name() {
-    let mut objects = Objects::new();
-    let input = NodeInput { name: "n".into(), ..NodeInput::default() };
+    let mut objects = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
     objects.put(json!({ "apiVersion": "v1", "kind": "List", "items": [web(json!({})), slice(REMOTE)] }));
     objects.put(slice(&["10.0.0.9"]));
-    assert_eq!(lines(&desired(&objects, &input)), ["TCP 10.96.0.1:80 x/web ClusterIp [10.0.0.9:8080]"]);
+    assert_eq!(lines(&objects.desired()), ["TCP 10.96.0.1:80 x/web ClusterIp [10.0.0.9:8080]"]);
     objects.put(web(json!({ "ports": 7 })));
-    assert_eq!(desired(&objects, &input).problems.len(), 2);
-    objects.remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "web".into() });
-    objects.clear(Kind::EndpointSlice);
-    assert_eq!(desired(&objects, &input), Desired::default());
+    assert_eq!(objects.desired().problems.len(), 2);
+    objects.objects().remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "web".into() });
+    objects.objects().clear(Kind::EndpointSlice);
+    assert_eq!(objects.desired(), Desired::default());
+}
+
+#[test]
+fn only_changed_services_are_compiled_again_and_the_result_is_the_same() {
+    let service = |number: u8| {
+        let spec = json!({ "clusterIP": format!("10.96.0.{number}"), "ports": [{ "port": 80 }] });
+        service(&format!("s{number}"), spec)
+    };
+    let slice = |of: u8, name: &str, endpoint: &str| {
+        slice_of(&format!("s{of}"), name, json!({ "port": 8080 }), &[endpoint])
+    };
+    let mut objects =
+        [service(1), slice(1, "a", "10.0.0.1@n"), service(2), slice(2, "b", "10.0.0.2@n"), service(3)];
+    let mut compiler = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
+    objects.iter().cloned().for_each(|object| compiler.put(object));
+    let changes = [
+        (1, slice(1, "a", "10.0.0.9@n")),
+        // The slice of the second Service moves to the third, and back.
+        (3, slice(3, "b", "10.0.0.2@n")),
+        (3, slice(2, "b", "10.0.0.2@n")),
+        // The Service of the slice does not exist.
+        (3, slice(7, "b", "10.0.0.2@n")),
+        (4, service(7)),
+    ];
+    for (index, object) in changes {
+        compiler.put(object.clone());
+        if index == 4 {
+            compiler
+                .objects()
+                .remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "s3".into() });
+        }
+        objects[index] = object;
+        let mut fresh = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
+        objects.iter().cloned().for_each(|object| fresh.put(object));
+        assert_eq!(compiler.desired(), fresh.desired(), "{}", objects[index]);
+    }
 }

@@ -22,12 +22,12 @@ fn no_connection_fails_while_endpoints_come_and_go() {
                 let mut nft = Nftables::open().unwrap();
                 let mut changes = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    states.iter().for_each(|state| changes += nft.apply(state).unwrap().elements);
+                    states.iter().for_each(|state| changes += nft.apply(state.clone()).unwrap().elements);
                 }
                 changes
             })
         };
-        cluster.testbed.node.inside(|| Nftables::open().unwrap().apply(&states[0]).unwrap());
+        cluster.testbed.node.inside(|| Nftables::open().unwrap().apply(states[0].clone()).unwrap());
         let changing = scope.spawn(change);
         let (begin, mut failures) = (Instant::now(), Vec::new());
         while begin.elapsed() < Duration::from_secs(5) {

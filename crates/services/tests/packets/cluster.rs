@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use podwire_services::dataplane::{Change, Nftables};
-use podwire_services::{desired, Desired, NodeInput, Objects};
+use podwire_services::{Compiler, Desired, NodeInput};
 use serde_json::{json, Value};
 
 use crate::testbed::{run, Namespace, Outcome, Testbed};
@@ -50,10 +50,10 @@ fn cidr() -> Value {
 
 /// The desired state for one Service.
 pub fn state(service: Value, endpoints: &[&str]) -> Desired {
-    let mut objects = Objects::new();
-    [service, node(), cidr()].into_iter().chain(slices(endpoints)).for_each(|object| objects.put(object));
     let pod_networks = ["10.1.0.0/24", "fd00:1::/64"].map(|net| net.parse().unwrap()).into();
-    let state = desired(&objects, &NodeInput { name: "n".into(), pod_networks, ..NodeInput::default() });
+    let mut objects = Compiler::new(NodeInput { name: "n".into(), pod_networks, ..NodeInput::default() });
+    [service, node(), cidr()].into_iter().chain(slices(endpoints)).for_each(|object| objects.put(object));
+    let state = objects.desired();
     assert!(state.problems.is_empty(), "{:?}", state.problems);
     state
 }
@@ -77,9 +77,9 @@ impl Cluster {
         let state = state(service, endpoints);
         let nft = &mut self.nft;
         self.testbed.node.inside(|| {
-            let change = nft.apply(&state).unwrap();
-            assert!(nft.apply(&state).unwrap().is_empty());
-            let again = Nftables::open().unwrap().apply(&state).unwrap();
+            let change = nft.apply(state.clone()).unwrap();
+            assert!(nft.apply(state.clone()).unwrap().is_empty());
+            let again = Nftables::open().unwrap().apply(state.clone()).unwrap();
             assert!(again.is_empty(), "{again:?}\n{}", run("nft list table inet podwire_services"));
             run("nft list ruleset && nft -j list ruleset");
             change
