@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
+use podwire_policy::Protocol;
 
 use crate::endpoints::EndpointsByPort;
 use crate::frontends::{Backend, Frontend, Reach};
@@ -62,6 +63,9 @@ pub(crate) fn claims(
             }
             for (kind, frontend) in frontends(spec, port, *cluster_ip, node) {
                 let mut backend = backend(kind, spec, &selected, service.clone());
+                if frontend.protocol == Protocol::Udp {
+                    backend.serving_endpoints.clone_from(&selected.serving);
+                }
                 if kind == ClaimKind::LoadBalancer {
                     backend.source_ranges.clone_from(&source_ranges);
                 }
@@ -118,7 +122,7 @@ fn frontends(
     all
 }
 
-/// The backend of a frontend, without source ranges.
+/// The backend of a frontend, without source ranges and serving endpoints.
 fn backend(kind: ClaimKind, spec: &ServiceSpec, selected: &Selected, service: String) -> Backend {
     let reach = match kind {
         ClaimKind::ClusterIp => Reach::ClusterIp,
@@ -132,6 +136,7 @@ fn backend(kind: ClaimKind, spec: &ServiceSpec, selected: &Selected, service: St
         reach,
         endpoints: first(if internal_local { &selected.local } else { &selected.cluster }),
         local_endpoints: if reach == Reach::Local { first(&selected.local) } else { Vec::new() },
+        serving_endpoints: Vec::new(),
         any_endpoint: selected.any,
         affinity: spec.affinity,
         source_ranges: None,

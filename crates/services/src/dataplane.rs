@@ -17,6 +17,8 @@
 //! postrouting (nat)                     hairpin, masquerade, masquerade_node, cluster_ips ─▶ masquerade
 //! ```
 //!
+//! [`StaleFlows`] ends UDP flows to endpoints that are gone.
+//!
 //! There is one chain for each number of endpoints that occurs, one more for those numbers with session affinity, and one
 //! for each affinity timeout. They stay when they are no longer used.
 
@@ -29,7 +31,9 @@ mod found;
 mod nftables;
 mod order;
 mod sets;
+mod stale_flows;
 mod transactions;
 
 pub use nftables::{Change, Nftables};
 pub use sets::TABLE;
+pub use stale_flows::StaleFlows;

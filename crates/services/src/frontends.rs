@@ -54,6 +54,8 @@ pub struct Backend {
     pub endpoints: Vec<SocketAddr>,
     /// With [`Reach::Local`]: the endpoints for other clients. Otherwise empty.
     pub local_endpoints: Vec<SocketAddr>,
+    /// For UDP: the endpoints, on any node and ready or not, to which connections may stay. Otherwise empty.
+    pub serving_endpoints: Vec<SocketAddr>,
     /// Whether any node has an endpoint.
     pub any_endpoint: bool,
     /// How long a client keeps its endpoint, if it does.

@@ -11,6 +11,8 @@ pub(crate) struct Selected {
     pub cluster: Vec<SocketAddr>,
     /// For the traffic policy `Local`.
     pub local: Vec<SocketAddr>,
+    /// All that accept connections, whatever policies and hints say.
+    pub serving: Vec<SocketAddr>,
     /// Whether there is an endpoint on any node.
     pub any: bool,
 }
@@ -45,6 +47,7 @@ pub(crate) fn select(endpoints: &[Endpoint], node: &str, zone: Option<&str>) -> 
     Selected {
         cluster: or_else(cluster, &Endpoint::is_draining),
         local: or_else(local, &|endpoint| endpoint.is_draining() && endpoint.is_local()),
+        serving: addrs(&|endpoint| endpoint.serving),
         any: endpoints.iter().any(|endpoint| endpoint.ready || endpoint.is_draining()),
     }
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::entry::{
-    destination, message, part, send_deletions, source, Entry, CTA_PROTO_NUM, CTA_PROTO_SRC_PORT,
-    CTA_TUPLE_MASTER, CTA_TUPLE_PROTO, HEADER, IPCTNL_MSG_CT_GET,
+    destination, message, part, send_deletions, source, Entry, CTA_PROTO_DST_PORT, CTA_PROTO_NUM,
+    CTA_PROTO_SRC_PORT, CTA_TUPLE_MASTER, CTA_TUPLE_PROTO, HEADER, IPCTNL_MSG_CT_GET,
 };
 use crate::attr;
 use crate::error::Result;
@@ -21,6 +21,8 @@ pub struct Connection {
     pub from: SocketAddr,
     /// The server that replies.
     pub to: SocketAddr,
+    /// Where the client sends to, before translation.
+    pub sent_to: SocketAddr,
     /// Whether another connection announced it (`related`), such as an FTP data connection.
     pub is_announced: bool,
     family: Family,
@@ -45,6 +47,10 @@ impl Connection {
             ),
             // The destination may be translated; the source of the reply is the actual server.
             to: SocketAddr::new(source(&entry.reply)?, port(&entry.reply, CTA_PROTO_SRC_PORT).unwrap_or(0)),
+            sent_to: SocketAddr::new(
+                destination(&entry.original)?,
+                port(&entry.original, CTA_PROTO_DST_PORT).unwrap_or(0),
+            ),
             is_announced: attr::find(frame.body.get(HEADER..)?, CTA_TUPLE_MASTER).is_some(),
             family,
             entry,
@@ -88,6 +94,7 @@ mod tests {
             let one = list(socket, Family::Ip, translated).unwrap();
             assert_eq!(one.len(), 1, "{all:?}");
             assert_eq!((one[0].protocol, one[0].is_announced), (17, false));
+            assert_eq!(one[0].sent_to.to_string(), "127.0.0.1:1002");
             let addresses: Vec<String> = one[0].addresses().map(|ip| ip.to_string()).collect();
             assert_eq!(addresses, ["127.0.0.1", "127.0.0.1", "127.0.0.9", "127.0.0.1"]);
             forget(socket, &one).unwrap();

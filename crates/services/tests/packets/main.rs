@@ -6,4 +6,5 @@ mod affinity;
 mod cases;
 mod changing;
 mod cluster;
+mod stale_flows;
 mod testbed;
