@@ -39,7 +39,8 @@ pub use retry::Retry;
 pub use rule::{list_rules, Field, Rule, RuleInfo};
 pub use set::{has_set, list_sets, Set, Type};
 pub use table::{
-    changed_meanwhile, generation, has_table, is_supported, list_tables, subject, Family, Table, GROUP,
+    announced_generation, changed_meanwhile, generation, has_table, is_supported, list_tables, subject,
+    Family, Table, GROUP,
 };
 pub use transaction::{remove_table, Transaction};
 pub use userdata::MAX_COMMENT;

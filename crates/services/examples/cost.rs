@@ -54,6 +54,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             change.elements
         );
     }
+    let mut other = podwire_netlink::nft::Transaction::new();
+    other.add_table(&podwire_netlink::nft::Table::named(podwire_netlink::nft::Family::Inet, "other"));
+    other.commit(&mut podwire_netlink::Socket::netfilter()?)?;
+    let begin = Instant::now();
+    let change = nft.apply(objects.desired())?;
+    println!("another table changed: {:?}, {} elements", begin.elapsed(), change.elements);
     let begin = Instant::now();
     let change = Nftables::open()?.apply(objects.desired())?;
     println!("after a restart: {:?}, {} elements", begin.elapsed(), change.elements);

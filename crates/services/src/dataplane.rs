@@ -28,6 +28,7 @@ mod counted_chains;
 mod elements;
 mod family;
 mod found;
+mod kernel;
 mod nftables;
 mod order;
 mod sets;

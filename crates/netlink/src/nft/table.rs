@@ -144,6 +144,13 @@ pub fn subject(frame: Frame<'_>) -> Option<(Table, Option<String>)> {
     Some((Table::new(family, text(NFTA_TABLE_NAME)?), chain))
 }
 
+/// The generation that a notice announces; `None` for notices about tables and their content. It follows the notices about
+/// the changes of its transaction.
+pub fn announced_generation(frame: Frame<'_>) -> Option<u32> {
+    let announces = frame.kind == NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_NEWGEN;
+    announces.then(|| frame.attrs(HEADER).find(|a| a.kind == NFTA_GEN_ID)?.be32())?
+}
+
 /// A message of the nf_tables subsystem with its `struct nfgenmsg`.
 pub(super) fn message(kind: u16, flags: u16, family: u8, doing: impl Into<String>) -> Message {
     Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, doing).raw(&[family, 0, 0, 0])

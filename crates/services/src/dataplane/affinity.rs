@@ -6,15 +6,16 @@ use std::net::SocketAddr;
 
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{self, Data, Element, Transaction};
-use podwire_netlink::{Result, Socket};
+use podwire_netlink::Result;
 
 use super::elements::key;
 use super::found::socket_addr;
+use super::kernel::Kernel;
 use super::sets::{SetId, TABLE};
 use crate::{Backend, Desired};
 
-/// How often entries are listed again because one has expired before it was deleted.
-const ATTEMPTS: usize = 10;
+/// How often entries are listed again because one has expired before it was deleted, or because other rules changed.
+const ATTEMPTS: usize = 100;
 
 /// Whether entries of a frontend may be obsolete after it changed from `before` to `after`.
 pub(super) fn is_affected(before: &Backend, after: Option<&Backend>) -> bool {
@@ -27,31 +28,21 @@ fn keeps(backend: &Backend, endpoint: &SocketAddr) -> bool {
     backend.affinity.is_some() && used()
 }
 
-/// What was deleted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Deleted {
-    pub entries: usize,
-    /// The number of transactions: each is a new generation.
-    pub transactions: u32,
-}
-
-/// Deletes the entries whose frontend or endpoint is gone.
-pub(super) fn delete_obsolete(socket: &mut Socket, desired: &Desired) -> Result<Deleted> {
+/// Deletes the entries whose frontend or endpoint is gone. Returns their number.
+pub(super) fn delete_obsolete(kernel: &mut Kernel, desired: &Desired) -> Result<usize> {
     let sticky = desired.frontends.iter().filter(|(_, backend)| backend.affinity.is_some());
     let sticky: HashMap<Vec<u8>, &Backend> =
         sticky.map(|(frontend, backend)| (key(frontend).bytes().to_vec(), backend.as_ref())).collect();
-    let mut deleted = Deleted::default();
+    let mut deleted = 0;
     // Twice: a packet that looked up its endpoint before the first deletion may have added it again.
     for family in IpFamily::ALL.into_iter().chain(IpFamily::ALL) {
-        let entries = delete_of_family(socket, family, &sticky)?;
-        deleted.entries += entries;
-        deleted.transactions += u32::from(entries > 0);
+        deleted += delete_of_family(kernel, family, &sticky)?;
     }
     Ok(deleted)
 }
 
 fn delete_of_family(
-    socket: &mut Socket,
+    kernel: &mut Kernel,
     family: IpFamily,
     sticky: &HashMap<Vec<u8>, &Backend>,
 ) -> Result<usize> {
@@ -64,13 +55,16 @@ fn delete_of_family(
     };
     let mut attempt = 1;
     loop {
-        let mut obsolete = nft::list_elements(socket, &TABLE, &set)?;
+        let generation = kernel.generation()?;
+        let mut obsolete = nft::list_elements(kernel.socket(), &TABLE, &set)?;
         obsolete.retain(|element| !is_valid(element));
         let mut change = Transaction::new();
         change.delete_elements(&TABLE, &set, &obsolete);
-        match change.commit(socket) {
-            Ok(()) => return Ok(obsolete.len()),
-            Err(error) if error.is_gone() && attempt < ATTEMPTS => attempt += 1,
+        match kernel.commit(generation, change) {
+            Ok(_) => return Ok(obsolete.len()),
+            Err(error) if (error.is_gone() || nft::changed_meanwhile(&error)) && attempt < ATTEMPTS => {
+                attempt += 1;
+            }
             Err(error) => return Err(error),
         }
     }

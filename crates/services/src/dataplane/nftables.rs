@@ -6,16 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use podwire_netlink::nft::{self, Transaction};
-use podwire_netlink::Socket;
 
 use super::affinity;
 use super::chains;
 use super::counted_chains::CountedChain;
 use super::elements::{chains_of, of_frontend, of_node, Elements};
 use super::found;
+use super::kernel::Kernel;
 use super::order::keep_order;
 use super::sets::TABLE;
 use super::transactions::Difference;
@@ -23,8 +24,6 @@ use crate::{Backend, Desired, Error, Result};
 
 /// How often a commit is repeated because another program changed rules at the same time.
 const ATTEMPTS: usize = 100;
-/// The send buffer: a transaction of some hundred thousand elements.
-const MAX_TRANSACTION: usize = 64 << 20;
 
 /// What an apply has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,11 +46,10 @@ impl Change {
 /// The Services of one network namespace.
 #[derive(Debug)]
 pub struct Nftables {
-    /// Stays open: closing a socket that deleted objects waits for an RCU grace period.
-    socket: Socket,
-    /// The state of the last apply, with the endpoints in the order of their indexes, and the rule generation since which
-    /// nothing has changed.
-    last: Option<(u32, Desired)>,
+    kernel: Kernel,
+    /// The state of the last apply, with the endpoints in the order of their indexes; `None` if the kernel may have
+    /// another one.
+    last: Option<Desired>,
     /// The counted chains of the last apply.
     chains: BTreeSet<CountedChain>,
 }
@@ -59,51 +57,53 @@ pub struct Nftables {
 impl Nftables {
     /// For the network namespace of the calling thread.
     pub fn open() -> Result<Nftables> {
-        let mut socket = Socket::netfilter()?;
-        socket.set_send_buffer(MAX_TRANSACTION)?;
-        Ok(Nftables { socket, last: None, chains: BTreeSet::new() })
+        Ok(Nftables { kernel: Kernel::open()?, last: None, chains: BTreeSet::new() })
+    }
+
+    /// Becomes readable when a program changes nftables rules.
+    pub fn event_source(&self) -> BorrowedFd<'_> {
+        self.kernel.event_source()
+    }
+
+    /// Reads the notices. Returns whether another program may have changed the table, so that it must be applied again.
+    pub fn read_events(&mut self) -> Result<bool> {
+        let changed = self.kernel.was_changed_by_others().inspect_err(|_| self.last = None)?;
+        if changed {
+            self.last = None;
+        }
+        Ok(changed)
     }
 
     /// Brings the kernel to the desired state. Returns how much changed.
     pub fn apply(&mut self, desired: Desired) -> Result<Change> {
-        self.commit(desired).map_err(Error::while_applying)
+        let applied = self.commit(desired).map_err(Error::while_applying);
+        applied.inspect_err(|_| self.last = None)
     }
 
     fn commit(&mut self, mut desired: Desired) -> Result<Change> {
         for _ in 0..ATTEMPTS {
-            let generation = nft::generation(&mut self.socket)?;
-            let plan = match self.last.take().filter(|(at, _)| *at == generation) {
-                Some((_, last)) => self.plan_from(&last, &mut desired),
+            let generation = self.kernel.generation()?;
+            self.read_events()?;
+            let plan = match &self.last {
+                Some(last) => self.plan_from(last, &mut desired),
                 None => self.plan_from_kernel(&mut desired)?,
             };
-            match plan.commit(generation, &mut self.socket) {
-                Ok(after) => {
-                    self.chains.extend(plan.chains);
-                    return self.finish(after, plan.change, plan.checks_affinity, desired);
+            let Plan { prepare, switch, mut change, chains, checks_affinity } = plan;
+            let committed = self.kernel.commit(generation, prepare);
+            match committed.and_then(|generation| self.kernel.commit(generation, switch)) {
+                Ok(_) => {
+                    self.chains.extend(chains);
+                    if checks_affinity {
+                        change.affinities = affinity::delete_obsolete(&mut self.kernel, &desired)?;
+                    }
+                    self.last = Some(desired);
+                    return Ok(change);
                 }
                 Err(error) if nft::changed_meanwhile(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Err(Error::Busy(ATTEMPTS))
-    }
-
-    /// Deletes obsolete affinities and remembers the state.
-    fn finish(
-        &mut self,
-        mut generation: u32,
-        mut change: Change,
-        checks_affinity: bool,
-        desired: Desired,
-    ) -> Result<Change> {
-        if checks_affinity {
-            let deleted = affinity::delete_obsolete(&mut self.socket, &desired)?;
-            change.affinities = deleted.entries;
-            generation = generation.wrapping_add(deleted.transactions);
-        }
-        // If another program changed rules meanwhile, the generation is a later one, and the next apply reads the table.
-        self.last = Some((generation, desired));
-        Ok(change)
     }
 
     /// The plan if nothing has changed in the kernel since the last apply.
@@ -131,7 +131,7 @@ impl Nftables {
 
     /// The plan from what is in the kernel.
     fn plan_from_kernel(&mut self, desired: &mut Desired) -> Result<Plan> {
-        let found = found::read(&mut self.socket)?;
+        let found = found::read(self.kernel.socket())?;
         for (frontend, backend) in &mut desired.frontends {
             let [all, others] = found::order(&found, frontend);
             keep_orders(backend, &all, &others);
@@ -140,7 +140,7 @@ impl Nftables {
         let mut whole = Transaction::new();
         chains::whole(&mut whole);
         add_chains(&mut whole, &self.chains);
-        let prepare = if whole.absent(&mut self.socket)?.is_empty() { Transaction::new() } else { whole };
+        let prepare = if whole.absent(self.kernel.socket())?.is_empty() { Transaction::new() } else { whole };
         let mut elements: Elements = of_node(desired, None);
         elements
             .extend(desired.frontends.iter().flat_map(|(frontend, backend)| of_frontend(frontend, backend)));
@@ -152,7 +152,7 @@ impl Nftables {
     /// Deletes the table.
     pub fn remove(&mut self) -> Result<()> {
         self.last = None;
-        nft::remove_table(&mut self.socket, &TABLE)?;
+        nft::remove_table(self.kernel.socket(), &TABLE)?;
         Ok(())
     }
 }
@@ -197,17 +197,5 @@ impl Plan {
         difference.write(&mut switch);
         let change = Change { elements: difference.len(), chains: !prepare.is_empty(), affinities: 0 };
         Plan { prepare, switch, change, chains, checks_affinity }
-    }
-
-    /// Commits one after the other. Fails if another program changes rules after `generation`. Returns the generation
-    /// after the last commit.
-    fn commit(&self, mut generation: u32, socket: &mut Socket) -> podwire_netlink::Result<u32> {
-        for step in [&self.prepare, &self.switch] {
-            if !step.is_empty() {
-                step.clone().only_at(generation).commit(socket)?;
-                generation = generation.wrapping_add(1);
-            }
-        }
-        Ok(generation)
     }
 }
