@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "policy",
         ],
     ),
-    ("services", &["ip", "netlink", "policy"]),
+    ("services", &["ip", "netlink", "reconcile", "policy"]),
     (
         "agent",
         &[

@@ -1,4 +1,4 @@
-//! Errors of the data path.
+//! Errors of the data path and of the thread.
 
 /// The result of the functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -14,6 +14,15 @@ pub enum Error {
         "apply the Services: another program changed nftables rules {0} times in a row (`nft monitor` shows it)"
     )]
     Busy(usize),
+    /// The kernel refused to list or delete connections.
+    #[error("end UDP flows to endpoints that are gone: {0}; clients that keep their port may lose packets")]
+    StaleFlows(#[source] podwire_netlink::Error),
+    /// The thread cannot start.
+    #[error("start the thread of Services: {0}")]
+    Thread(#[source] std::io::Error),
+    /// The thread has ended.
+    #[error(transparent)]
+    Ended(#[from] podwire_reconcile::Ended),
     /// A netlink request other than a change of rules.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),

@@ -8,10 +8,13 @@
 //! to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
 //! other objects take effect. This part does no I/O.
 //!
-//! [`dataplane`] brings the kernel to the [`Desired`] state.
+//! [`dataplane`] brings the kernel to the [`Desired`] state. [`ServicesAgent`] is the thread that does so after every event.
+//!
+//! The data path does not depend on the thread. When it ends, the Services stay as they are.
 
 #![forbid(unsafe_code)]
 
+mod agent;
 pub mod api;
 mod claims;
 mod compiler;
@@ -27,6 +30,7 @@ mod problem;
 mod selection;
 mod spec;
 
+pub use agent::{ServicesAgent, ServicesOptions, ServicesStatus, Update};
 pub use compiler::Compiler;
 pub use desired::Desired;
 pub use error::{Error, Result};

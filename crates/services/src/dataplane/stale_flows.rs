@@ -13,7 +13,7 @@ use podwire_netlink::Socket;
 use podwire_policy::Protocol;
 
 use super::family::NftFamily;
-use crate::{Backend, Desired, Frontend, Result};
+use crate::{Backend, Desired, Error, Frontend, Result};
 
 /// Deletes stale flows from conntrack.
 #[derive(Debug)]
@@ -41,9 +41,10 @@ impl StaleFlows {
         }
         let mut stale = Vec::new();
         for family in IpFamily::ALL {
-            stale.extend(ct::list(&mut self.socket, family.packets(), |flow| changes.makes_stale(flow))?);
+            let flows = ct::list(&mut self.socket, family.packets(), |flow| changes.makes_stale(flow));
+            stale.extend(flows.map_err(Error::StaleFlows)?);
         }
-        ct::forget(&mut self.socket, &stale)?;
+        ct::forget(&mut self.socket, &stale).map_err(Error::StaleFlows)?;
         self.checked = Some(udp);
         Ok(stale.len())
     }

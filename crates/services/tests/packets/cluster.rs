@@ -38,12 +38,12 @@ pub fn slices(endpoints: &[&str]) -> Vec<Value> {
     vec![of_family("IPv4"), of_family("IPv6")]
 }
 
-fn node() -> Value {
+pub fn node() -> Value {
     json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n" }, "status": { "addresses": [
         { "type": "InternalIP", "address": "192.0.2.1" }, { "type": "InternalIP", "address": "fd00:9::1" }] } })
 }
 
-fn cidr() -> Value {
+pub fn cidr() -> Value {
     json!({ "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" },
         "spec": { "cidrs": ["10.96.0.0/16", "fd00:96::/112"] } })
 }

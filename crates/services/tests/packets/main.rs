@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod affinity;
+mod agent;
 mod cases;
 mod changing;
 mod cluster;

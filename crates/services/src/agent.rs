@@ -1,0 +1,83 @@
+//! The thread that keeps the Services of this node in the kernel.
+//!
+//! It takes the events of a source and the node's networks, and reconciles after each. It changes nothing before the source
+//! has listed every kind: a source that does not answer is not a cluster without Services.
+
+mod node_addresses;
+mod reconciler;
+mod status;
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+use podwire_reconcile::Handle;
+use serde_json::Value;
+
+use crate::{Error, Kind, ObjectName, Result};
+use reconciler::ServicesReconciler;
+pub use status::ServicesStatus;
+use status::StatusHandle;
+
+/// The interval between reconciles without an event.
+const RESYNC: Duration = Duration::from_secs(30);
+
+/// Options of a [`ServicesAgent`].
+#[derive(Clone, Debug, Default)]
+pub struct ServicesOptions {
+    /// The node's name in the cluster.
+    pub node_name: String,
+    /// The networks whose addresses of this node serve NodePorts; `None` is the first address of each family in the status
+    /// of the Node. A family without a network is served at all addresses.
+    pub node_port_networks: Option<Vec<IpNet>>,
+}
+
+/// An event of a source.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// The complete list of the objects of a kind.
+    Listed(Kind, Vec<Value>),
+    /// A new or changed object.
+    Changed(Value),
+    /// A deleted object.
+    Deleted(Kind, ObjectName),
+}
+
+/// A message to the thread.
+#[derive(Debug)]
+enum Message {
+    Update(Update),
+    /// The networks of this node's pods.
+    PodNetworks(Vec<IpNet>),
+}
+
+/// The handle of the thread. The thread ends when the last handle is dropped; what is in the kernel stays.
+#[derive(Clone, Debug)]
+pub struct ServicesAgent {
+    thread: Handle<Message>,
+    status: StatusHandle,
+}
+
+impl ServicesAgent {
+    /// Starts the thread in the network namespace of the caller.
+    pub fn start(options: ServicesOptions) -> Result<ServicesAgent> {
+        let status = StatusHandle::default();
+        let reconciler = ServicesReconciler::new(options, status.clone())?;
+        let thread = podwire_reconcile::spawn("services", RESYNC, reconciler).map_err(Error::Thread)?;
+        Ok(ServicesAgent { thread, status })
+    }
+
+    /// Delivers an event of the source.
+    pub fn update(&self, update: Update) -> Result<()> {
+        Ok(self.thread.send(Message::Update(update))?)
+    }
+
+    /// Sets the networks that contain only addresses of this node's pods.
+    pub fn set_pod_networks(&self, networks: Vec<IpNet>) -> Result<()> {
+        Ok(self.thread.send(Message::PodNetworks(networks))?)
+    }
+
+    /// The status after the last reconcile.
+    pub fn status(&self) -> ServicesStatus {
+        self.status.lock().clone()
+    }
+}

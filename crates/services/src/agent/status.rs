@@ -1,0 +1,41 @@
+//! The status of the thread, shared with its handles.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The status of the Services of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServicesStatus {
+    /// Whether the source's Services are in the kernel.
+    pub synced: bool,
+    /// The number of frontends: addresses with a protocol and a port.
+    pub frontends: usize,
+    /// How often the agent compared the kernel with the Services.
+    pub reconciles: u64,
+    /// How often the agent changed the kernel.
+    pub changes: u64,
+    /// How many of these changes repaired what another program had changed.
+    pub repairs: u64,
+    /// How many reconciles failed.
+    pub failures: u64,
+    /// The elements that were added or deleted.
+    pub changed_elements: u64,
+    /// The UDP flows that were ended because their endpoint is gone.
+    pub ended_flows: u64,
+    /// The duration of the last change, from the event to the kernel's acknowledgement.
+    pub last_change: Duration,
+    /// Mistakes in objects, each with the object's name.
+    pub problems: Vec<String>,
+    /// The last error, until a reconcile succeeds.
+    pub error: Option<String>,
+}
+
+/// The shared status.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StatusHandle(Arc<Mutex<ServicesStatus>>);
+
+impl StatusHandle {
+    pub fn lock(&self) -> MutexGuard<'_, ServicesStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
