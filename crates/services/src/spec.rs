@@ -87,16 +87,16 @@ impl ServiceSpec {
         })
     }
 
-    /// The source ranges of a family. Ranges of the other family restrict nobody in this one, and neither does a range
-    /// of all addresses.
+    /// The source ranges of a family; `None` is all clients. Ranges of the other family have no effect in this one. A range
+    /// of all addresses restricts no client.
     pub fn source_ranges_of(&self, family: IpFamily) -> Option<Vec<IpNet>> {
         let ranges = self.source_ranges.as_ref()?;
         let of_family: Vec<IpNet> =
             ranges.iter().copied().filter(|net| IpFamily::of_net(*net) == family).collect();
-        // No valid range at all: nobody may connect.
+        // Without any valid range no client may connect.
         let restricts = ranges.is_empty() || !of_family.is_empty();
-        let everybody = of_family.iter().any(|net| net.prefix_len() == 0);
-        (restricts && !everybody).then_some(of_family)
+        let admits_all = of_family.iter().any(|net| net.prefix_len() == 0);
+        (restricts && !admits_all).then_some(of_family)
     }
 }
 

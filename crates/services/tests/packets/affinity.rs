@@ -69,7 +69,7 @@ fn a_client_gets_another_endpoint_when_its_own_is_gone() {
     // Another endpoint does not move it.
     assert_eq!(cluster.apply(sticky(100), &["1", "2"]).affinities, 0);
     assert_eq!(cluster.server("3", "cluster"), "2");
-    // Nor does a missing one, while nobody changes anything.
+    // A remembered endpoint that is gone is not used.
     cluster.apply(sticky(100), &[]);
     cluster.check(&[("3", "cluster", "refused")]);
 }

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::cluster::{web, Cluster};
+use crate::testbed::Testbed;
 
 #[test]
 fn a_cluster_ip_is_reached_from_pods_the_node_and_outside() {
@@ -24,6 +25,25 @@ fn a_cluster_ip_is_reached_from_pods_the_node_and_outside() {
         ("n", "cluster", "n itself"),
         ("o", "cluster", "n itself"),
     ]);
+}
+
+#[test]
+fn pods_on_one_bridge_reach_each_other() {
+    let mut cluster = Cluster::on(Testbed::bridged(2));
+    let service = || web(json!({ "type": "NodePort", "externalTrafficPolicy": "Local" }));
+    cluster.apply(service(), &["1"]);
+    cluster.check(&[
+        ("2", "cluster", "1 itself"),
+        ("1", "cluster", "1 node"),
+        ("n", "cluster", "1 itself"),
+        ("o", "cluster", "1 node"),
+        ("2", "node", "1 itself"),
+        ("o", "node", "1 itself"),
+    ]);
+    cluster.apply(service(), &["r"]);
+    cluster.check(&[("1", "cluster", "r itself"), ("2", "node", "r itself"), ("o", "node", "silence")]);
+    cluster.apply(service(), &[]);
+    cluster.check(&[("1", "cluster", "refused"), ("1", "node", "refused")]);
 }
 
 #[test]

@@ -66,7 +66,10 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(pods: u8) -> Cluster {
-        let testbed = Testbed::new(pods);
+        Cluster::on(Testbed::new(pods))
+    }
+
+    pub fn on(testbed: Testbed) -> Cluster {
         let nft = testbed.node.inside(|| Nftables::open().unwrap());
         Cluster { testbed, nft }
     }

@@ -1,4 +1,4 @@
-//! A node in a network namespace with routed pods, and a host outside: it is a client, and another node with a pod.
+//! A node in a network namespace with routed or bridged pods, and a host outside: it is a client, and another node with a pod.
 //!
 //! ```text
 //! pods 10.1.0.N, fd00:1::N ── node 192.0.2.1, fd00:9::1 ── outside 192.0.2.2, fd00:9::2 ── pod 10.2.0.9, fd00:2::9
@@ -96,6 +96,15 @@ pub struct Testbed {
 impl Testbed {
     /// Pods with the numbers 1 to `pods`. The remote pod is called `r`, the node `n`.
     pub fn new(pods: u8) -> Testbed {
+        Testbed::with(pods, pod)
+    }
+
+    /// The same with pods on a bridge.
+    pub fn bridged(pods: u8) -> Testbed {
+        Testbed::with(pods, bridged_pod)
+    }
+
+    fn with(pods: u8, attach: fn(&Namespace, u8, u8, &'static str) -> Namespace) -> Testbed {
         assert_eq!(sys::user_id(), 0, "this test needs root: it makes network namespaces");
         let (node, outside) = (Namespace::new(), Namespace::new());
         node.run(&format!("ip link add uplink type veth peer name eth0 netns {}", outside.path()));
@@ -106,7 +115,7 @@ impl Testbed {
         outside.run("ip route add default via 192.0.2.1; ip -6 route add default via fd00:9::1");
         node.run("ip route add default via 192.0.2.2; ip -6 route add default via fd00:9::2");
         let names = ["1", "2", "3", "4", "5", "6"];
-        let pods = (1..=pods).zip(names).map(|(number, name)| pod(&node, 1, number, name)).collect();
+        let pods = (1..=pods).zip(names).map(|(number, name)| attach(&node, 1, number, name)).collect();
         let remote = pod(&outside, 2, 9, "r");
         node.serve("n", &["192.0.2.1:8080".into(), "[fd00:9::1]:8080".into()]);
         Testbed { node, pods, outside, _remote: remote }
@@ -127,6 +136,35 @@ fn pod(node: &Namespace, net: u8, number: u8, name: &'static str) -> Namespace {
         "ip addr add {ip4}/32 dev eth0; ip addr add {ip6}/128 dev eth0 nodad; ip link set eth0 up; \
          ip route add {gateway4} dev eth0; ip route add default via {gateway4}; \
          ip -6 route add {gateway6} dev eth0; ip -6 route add default via {gateway6}"
+    ));
+    pod.serve(name, &[format!("{ip4}:8080"), format!("[{ip6}]:8080")]);
+    pod
+}
+
+/// A pod as the plugin bridge creates it with `hairpinMode`.
+fn bridged_pod(node: &Namespace, net: u8, number: u8, name: &'static str) -> Namespace {
+    let pod = Namespace::new();
+    let (ip4, ip6) = (format!("10.{net}.0.{number}"), format!("fd00:{net}::{number}"));
+    let (gateway4, gateway6) = (format!("10.{net}.0.254"), format!("fd00:{net}::fe"));
+    if number == 1 {
+        node.run(&format!(
+            "ip link add br0 type bridge; ip addr add {gateway4}/24 dev br0; \
+             ip addr add {gateway6}/64 dev br0 nodad; ip link set br0 up"
+        ));
+        node.inside(|| {
+            let mut host = podwire_kernel::Host::here().unwrap();
+            let bridge = host.get_link("br0").unwrap();
+            podwire_kernel::bridge::ensure_seen_by_ip_rules(&mut host, &bridge).unwrap();
+        });
+    }
+    node.run(&format!("ip link add pod{number} type veth peer name eth0 netns {}", pod.path()));
+    node.run(&format!(
+        "ip link set pod{number} master br0; ip link set pod{number} type bridge_slave hairpin on; \
+         ip link set pod{number} up"
+    ));
+    pod.run(&format!(
+        "ip addr add {ip4}/24 dev eth0; ip addr add {ip6}/64 dev eth0 nodad; ip link set eth0 up; \
+         ip route add default via {gateway4}; ip -6 route add default via {gateway6}"
     ));
     pod.serve(name, &[format!("{ip4}:8080"), format!("[{ip6}]:8080")]);
     pod
