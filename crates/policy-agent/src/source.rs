@@ -17,8 +17,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Parses the value of `--policy`: `kubernetes` or `files:DIRECTORY`.
+    /// Parses the value of a flag such as `--policy`: `kubernetes` or `files:DIRECTORY`.
     pub fn parse(
+        flag: &'static str,
         text: &str,
         kubernetes: impl FnOnce() -> podwire_kubernetes::ClientOptions,
     ) -> Result<Source> {
@@ -26,8 +27,8 @@ impl Source {
             Some(("files", directory)) if !directory.is_empty() => Ok(Source::Files(directory.into())),
             None if text == "kubernetes" => Ok(Source::Kubernetes(kubernetes())),
             _ => {
-                let reason = format!("{text:?} is not a policy source: write kubernetes or files:DIRECTORY");
-                Err(Error::Config { flag: "--policy", reason })
+                let reason = format!("{text:?} is not a source: write kubernetes or files:DIRECTORY");
+                Err(Error::Config { flag, reason })
             }
         }
     }

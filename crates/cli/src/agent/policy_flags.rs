@@ -20,6 +20,6 @@ impl PolicyFlags {
         &self,
         kubernetes: impl FnOnce() -> ClientOptions,
     ) -> podwire_policy_agent::Result<Option<Source>> {
-        self.policy.as_deref().map(|text| Source::parse(text, kubernetes)).transpose()
+        self.policy.as_deref().map(|text| Source::parse("--policy", text, kubernetes)).transpose()
     }
 }

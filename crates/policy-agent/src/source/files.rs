@@ -30,6 +30,30 @@ impl PolicyFiles {
 
     /// Sends all objects to the agent, and again after every change.
     pub async fn watch(&self, agent: &PolicyAgent) -> Result<()> {
+        self.follow(|| {
+            // Before the read: a change during the read causes another read.
+            let as_of = self.last_modified();
+            match self.read() {
+                Ok(snapshot) => {
+                    let policies = snapshot.network_policies.len() + snapshot.cluster_network_policies.len();
+                    info!(directory = %self.directory.display(), policies, "policy files read");
+                    send(agent, &snapshot)?;
+                    as_of.map_or(Ok(()), |time| agent.updated_as_of(time))
+                }
+                Err(error) => {
+                    error!(%error, "invalid policy files; the last valid policies stay in force");
+                    Ok(())
+                }
+            }
+        })
+        .await
+    }
+
+    /// Calls `changed` now, and again after every change of a file. Returns only on an error.
+    pub async fn follow<E: From<Error>>(
+        &self,
+        mut changed: impl FnMut() -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
         // The watch starts before the first read, so no change is missed.
         let start = || {
             let inotify = Inotify::init()?;
@@ -41,21 +65,13 @@ impl PolicyFiles {
             inotify.watches().add(&self.directory, mask)?;
             inotify.into_event_stream([0; 4096])
         };
-        let mut events = start().map_err(FileError::at("watch", &self.directory))?;
+        let mut events = start()
+            .map_err(FileError::at("watch", &self.directory))
+            .map_err(|error| E::from(error.into()))?;
         loop {
-            // Before the read: a change during the read causes another read.
-            let as_of = self.last_modified();
-            match self.read() {
-                Ok(snapshot) => {
-                    let policies = snapshot.network_policies.len() + snapshot.cluster_network_policies.len();
-                    info!(directory = %self.directory.display(), policies, "policy files read");
-                    send(agent, &snapshot)?;
-                    as_of.map_or(Ok(()), |time| agent.updated_as_of(time))?;
-                }
-                Err(error) => error!(%error, "invalid policy files; the last valid policies stay in force"),
-            }
+            changed()?;
             if events.next().await.is_none() {
-                return Err(Error::Ended);
+                return Err(Error::Ended.into());
             }
         }
     }
