@@ -72,6 +72,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "bgp",
             "policy",
             "policy-agent",
+            "services",
         ],
     ),
     ("controller", &["ip", "ipam", "block-ipam", "http-server", "kubernetes"]),
@@ -143,6 +144,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "bgp",
             "policy",
             "policy-agent",
+            "services",
             "agent",
             "controller",
             "dhcp",
@@ -320,6 +322,7 @@ const SLEEPERS: &[&str] = &[
     "subnets/src/etcd/acquire.rs",
     // An API server sends no events about a kind that it does not have.
     "policy-agent/src/source/kubernetes.rs",
+    "agent/src/services/kubernetes.rs",
 ];
 
 #[test]

@@ -48,6 +48,9 @@ pub struct Status {
     /// The policy agent, if the agent enforces policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policies: Option<PolicyStatus>,
+    /// The Services of the node, if the agent serves them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub services: Option<ServicesStatus>,
     /// The fast path; `None` from an agent without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_path: Option<FastPathStatus>,
@@ -138,6 +141,30 @@ pub struct FastPathStatus {
     pub packets: u64,
     /// Bytes that took the fast path since the agent started.
     pub bytes: u64,
+}
+
+/// The state of the Services.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServicesStatus {
+    /// Whether the Services of the source are in the kernel.
+    pub synced: bool,
+    /// The number of frontends: addresses with a protocol and a port.
+    pub frontends: usize,
+    /// The time from the last change of the source to the kernel, in milliseconds.
+    pub last_change_ms: f64,
+    /// Mistakes in objects.
+    pub object_problems: ObjectProblems,
+}
+
+/// Mistakes in objects. What is right in them takes effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ObjectProblems {
+    /// The number of all.
+    pub count: usize,
+    /// The first 20, each with kind and name of the object.
+    pub first: Vec<String>,
 }
 
 /// The state of the policy agent.

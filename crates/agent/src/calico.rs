@@ -32,14 +32,16 @@ use podwire_block_ipam::Ownership;
 use podwire_fast_path::FastPath;
 use podwire_http_server::Listen;
 use podwire_overlay::UplinkPreference;
+use podwire_services::ServicesAgent;
 use tracing::info;
 
 use crate::fast_path::FastPathMode;
 use crate::metrics::Metrics;
 use crate::policies::{self, PolicyOptions};
+use crate::services::ServicesSettings;
 use crate::shutdown::Shutdown;
 use crate::status::StatusHandle;
-use crate::{fast_path, http, Result};
+use crate::{fast_path, http, services, Result};
 use allocator::BlockAllocator;
 use registration::{Registration, Registrations};
 use routes::RouteOptions;
@@ -73,6 +75,8 @@ pub struct Settings {
     pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
     pub policy_cut: bool,
+    /// The Services, if the agent serves them.
+    pub services: Option<ServicesSettings>,
     /// Whether connections may take the fast path.
     pub fast_path: FastPathMode,
 }
@@ -95,9 +99,14 @@ where
         }
         None => None,
     };
-    let metrics = Arc::new(Metrics::new(Mode::Calico, policy_agent, fast_path.clone()));
+    let services = settings.services.clone();
+    let services = services
+        .map(|services| services::start(services, &settings.node, Vec::new(), &status))
+        .transpose()?;
+    let metrics = Metrics::new(Mode::Calico, policy_agent, fast_path.clone());
+    let metrics = Arc::new(metrics.with_services(services.clone()));
     let allocator = start_allocator(&settings, &status, opener.clone())?;
-    let followers = Followers { status: &status, metrics: &metrics, fast_path };
+    let followers = Followers { status: &status, metrics: &metrics, services, fast_path };
     let _watcher = start_routes(&settings, allocator, followers, opener)?;
     if let Some(listen) = settings.health {
         http::serve(listen, status, metrics).await?;
@@ -139,6 +148,7 @@ where
 struct Followers<'a> {
     status: &'a StatusHandle,
     metrics: &'a Arc<Metrics>,
+    services: Option<ServicesAgent>,
     fast_path: Option<FastPath>,
 }
 
@@ -152,7 +162,7 @@ fn start_routes<O>(
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
 {
-    let Followers { status, metrics, fast_path } = followers;
+    let Followers { status, metrics, services, fast_path } = followers;
     let registration =
         Registration { node: settings.node.clone(), allocator: allocator.clone(), opener: opener.clone() };
     let registrations = Registrations::start(registration, status.clone())?;
@@ -168,6 +178,7 @@ where
         is_member: Box::new(move || cluster.as_ref().is_some_and(|cluster| cluster.has_node(&node))),
         registrations,
         bgp,
+        services,
         fast_path,
         status: status.clone(),
         metrics: metrics.clone(),

@@ -46,6 +46,15 @@ pub enum Error {
     /// The policy agent.
     #[error("policies: {0}")]
     Policies(#[from] podwire_policy_agent::Error),
+    /// The Services of the node.
+    #[error("Services: {0}")]
+    Services(#[from] podwire_services::Error),
+    /// The files of Services.
+    #[error(transparent)]
+    ServiceFiles(podwire_policy_agent::Error),
+    /// The API server.
+    #[error(transparent)]
+    Kubernetes(#[from] podwire_kubernetes::Error),
     /// The block allocator.
     #[error(transparent)]
     Addresses(#[from] allocator::Error),

@@ -6,7 +6,7 @@
 //!   other nodes, runs BIRD ([`podwire_bgp`]), and registers the node in Calico's datastore.
 //!
 //! Both modes share the reconcile loop ([`podwire_reconcile`]), the [status](podwire_agent_ipc::status), `/healthz`,
-//! `/readyz`, `/status` and `/metrics`, and the policy agent.
+//! `/readyz`, `/status` and `/metrics`, the policy agent and the Services ([`podwire_services`]).
 //!
 //! No packet passes through the agent. When it ends, routes, rules and leases stay; when it starts, it compares the
 //! whole desired state with the kernel and applies the difference.
@@ -23,8 +23,10 @@ mod metrics;
 mod plugin_calls;
 mod pod_mtu;
 mod policies;
+mod services;
 mod shutdown;
 mod status;
 
 pub use error::{Error, Result};
 pub use fast_path::FastPathMode;
+pub use services::ServicesSettings;

@@ -8,6 +8,7 @@ mod fast_path;
 mod flannel;
 mod pods;
 mod policies;
+mod services;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use podwire_agent_ipc::status::{Mode, Phase, Status};
 use podwire_fast_path::FastPath;
 use podwire_overlay::ObjectCounts;
 use podwire_policy_agent::PolicyAgent;
+use podwire_services::ServicesAgent;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -28,6 +30,7 @@ use fast_path::FastPathMetrics;
 pub(crate) use flannel::FlannelMetrics;
 use pods::PodMetrics;
 use policies::PolicyMetrics;
+use services::ServicesMetrics;
 
 /// Label names and values.
 type Labels = Vec<(&'static str, String)>;
@@ -48,6 +51,7 @@ pub(crate) struct Metrics {
     flannel: Option<FlannelMetrics>,
     calico: Option<CalicoMetrics>,
     policies: Option<PolicyMetrics>,
+    services: Option<ServicesMetrics>,
     fast_path: FastPathMetrics,
     pods: PodMetrics,
     /// One reader at a time, so that none sees values that are half set for another.
@@ -76,6 +80,7 @@ impl Metrics {
             flannel: None,
             calico: None,
             policies: None,
+            services: None,
             fast_path: FastPathMetrics::new(fast_path),
             pods: PodMetrics::default(),
             reading: Mutex::default(),
@@ -90,6 +95,12 @@ impl Metrics {
         metrics.fast_path.register(registry);
         metrics.pods.register(registry);
         metrics
+    }
+
+    /// With the metrics of the Services.
+    pub(crate) fn with_services(mut self, agent: Option<ServicesAgent>) -> Metrics {
+        self.services = agent.map(|agent| ServicesMetrics::register(&mut self.registry, agent));
+        self
     }
 
     fn register(&mut self) {
@@ -144,6 +155,7 @@ impl Metrics {
         self.flannel.iter().for_each(|metrics| metrics.update(status));
         self.calico.iter().for_each(|metrics| metrics.update(status));
         self.policies.iter().for_each(PolicyMetrics::update);
+        self.services.iter().for_each(ServicesMetrics::update);
         self.fast_path.update();
         self.pods.update();
         let mut text = String::new();

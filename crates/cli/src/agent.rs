@@ -4,6 +4,7 @@ mod calico;
 mod fast_path_flags;
 mod flannel;
 mod policy_flags;
+mod services_flags;
 
 use clap::Subcommand;
 

@@ -33,7 +33,8 @@ impl Kind {
         }
     }
 
-    fn of(object: &Value) -> Option<Kind> {
+    /// The kind of an object; `None` if Services do not depend on it.
+    pub fn of(object: &Value) -> Option<Kind> {
         let text = |field: &str| object[field].as_str().unwrap_or_default();
         Kind::ALL.into_iter().find(|kind| kind.name() == (text("apiVersion"), text("kind")))
     }

@@ -15,6 +15,7 @@ use podwire_kernel::{sysctl, Host};
 use podwire_netlink::rt::address;
 use podwire_overlay::{BlockBackend, FirewallOptions, ObjectCounts, Uplink, UplinkPreference};
 use podwire_reconcile::{Handle, Reconciler};
+use podwire_services::ServicesAgent;
 use tracing::{debug, info, warn};
 
 use crate::calico::desired::{families, DesiredState, NodeContext, UplinkAddress};
@@ -41,6 +42,8 @@ pub(crate) struct RouteOptions {
     pub(crate) is_member: IsMember,
     pub(crate) registrations: Registrations,
     pub(crate) bgp: Option<Sender<podwire_bgp::Desired>>,
+    /// The Services, which must know the networks of this node's pods.
+    pub(crate) services: Option<ServicesAgent>,
     pub(crate) fast_path: Option<FastPath>,
     pub(crate) status: StatusHandle,
     pub(crate) metrics: Arc<Metrics>,
@@ -112,6 +115,10 @@ impl RouteReconciler {
         self.show(&desired, desired.unreachable.iter().cloned().chain(refused).collect());
         if !is_deleted {
             self.register(&desired);
+        }
+        if let Some(services) = &self.options.services {
+            let own = desired.cluster.local.subnets.iter().map(|subnet| subnet.pod_cidr);
+            services.set_pod_networks(own.collect())?;
         }
         if let Some(fast_path) = &self.options.fast_path {
             // BGP can lead any route over the uplinks.

@@ -15,6 +15,7 @@ use podwire_kernel::Host;
 use podwire_kubernetes::Backoff;
 use podwire_overlay::{Uplink, UplinkPreference, Watch};
 use podwire_policy_agent::PolicyAgent;
+use podwire_services::ServicesAgent;
 use podwire_subnets::{Health, NetConf, Node, Registration, Snapshot as NodeList, Source, SubnetEnv};
 use tracing::{info, warn};
 
@@ -27,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::policies::{self, PolicyOptions};
 use crate::shutdown::Shutdown;
 use crate::status::StatusHandle;
-use crate::{fast_path, http, plugin_calls, Error, Result};
+use crate::{fast_path, http, plugin_calls, services, Error, Result};
 
 /// Runs until SIGTERM or SIGINT. Routes, rules and files stay, so pods keep their connections.
 pub async fn run(settings: Settings, source: Source) -> Result<()> {
@@ -45,7 +46,12 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
         }
         None => None,
     };
-    let metrics = Arc::new(Metrics::new(Mode::Flannel, policy_agent.clone(), fast_path.clone()));
+    let services = settings.services.clone();
+    let services = services
+        .map(|services| services::start(services, &settings.node_name, previous.iter().collect(), &status))
+        .transpose()?;
+    let metrics = Metrics::new(Mode::Flannel, policy_agent.clone(), fast_path.clone());
+    let metrics = Arc::new(metrics.with_services(services.clone()));
     if let Some(metrics) = metrics.flannel() {
         metrics.set_host_local_dir(settings.host_local_dir.clone());
     }
@@ -63,6 +69,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
         source,
         routes,
         policy_agent,
+        services,
         fast_path,
         status,
         metrics,
@@ -93,6 +100,7 @@ struct Daemon {
     source: Source,
     routes: Routes,
     policy_agent: Option<PolicyAgent>,
+    services: Option<ServicesAgent>,
     fast_path: Option<FastPath>,
     status: StatusHandle,
     metrics: Arc<Metrics>,

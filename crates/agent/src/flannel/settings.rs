@@ -9,6 +9,7 @@ use podwire_overlay::{FirewallOptions, UplinkPreference};
 
 use crate::fast_path::FastPathMode;
 use crate::flannel::conflist::Conflist;
+use crate::services::ServicesSettings;
 
 /// The settings.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub struct Settings {
     pub policy: Option<podwire_policy_agent::Source>,
     /// Whether connections that policies no longer allow are closed.
     pub policy_cut: bool,
+    /// The Services, if the agent serves them.
+    pub services: Option<ServicesSettings>,
     /// Whether connections may take the fast path.
     pub fast_path: FastPathMode,
 }
@@ -75,6 +78,7 @@ impl Settings {
             set_network_available: true,
             policy: None,
             policy_cut: false,
+            services: None,
             fast_path: FastPathMode::default(),
         }
     }

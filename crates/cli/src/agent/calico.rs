@@ -13,6 +13,7 @@ use podwire_overlay::UplinkPreference;
 
 use super::fast_path_flags::FastPathFlags;
 use super::policy_flags::PolicyFlags;
+use super::services_flags::ServicesFlags;
 use crate::failure::Failure;
 use crate::ipam::NodeFlags;
 use crate::{duration, log};
@@ -67,6 +68,8 @@ pub(crate) struct Calico {
     #[command(flatten)]
     policy: PolicyFlags,
     #[command(flatten)]
+    services: ServicesFlags,
+    #[command(flatten)]
     fast_path: FastPathFlags,
     /// Time between two full comparisons with the kernel.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse)]
@@ -99,10 +102,11 @@ impl Calico {
     fn settings(self, what: &str) -> Result<Settings, Failure> {
         let node = self.node.name(what)?;
         let kubernetes = || ClientOptions::from_kubeconfig(self.node.kubeconfig());
-        let policy = self
-            .policy
-            .source(kubernetes)
-            .map_err(|error| Failure::new(what, podwire_cni_spec::Error::internal(error.to_string())))?;
+        let failed = |error: podwire_policy_agent::Error| {
+            Failure::new(what, podwire_cni_spec::Error::internal(error.to_string()))
+        };
+        let policy = self.policy.source(kubernetes).map_err(failed)?;
+        let services = self.services.settings(kubernetes).map_err(failed)?;
         let pods = self.node.pods(&node, what)?;
         let preference = UplinkPreference {
             interfaces: self.iface,
@@ -126,6 +130,7 @@ impl Calico {
                 .then_some(Listen { ip: self.healthz_ip, port: self.healthz_port }),
             policy,
             policy_cut: self.policy.policy_cut,
+            services,
             fast_path: self.fast_path.mode(),
         })
     }

@@ -22,6 +22,7 @@ use self::interface_flags::InterfaceFlags;
 use self::kubernetes_flags::KubernetesFlags;
 use super::fast_path_flags::FastPathFlags;
 use super::policy_flags::PolicyFlags;
+use super::services_flags::ServicesFlags;
 use crate::failure::Failure;
 use crate::{duration, log};
 
@@ -64,6 +65,8 @@ pub(crate) struct Flannel {
     iptables_forward_rules: bool,
     #[command(flatten)]
     policy: PolicyFlags,
+    #[command(flatten)]
+    services: ServicesFlags,
     /// Networks that pods may use as source addresses; written to the conflist.
     #[arg(
         long,
@@ -199,6 +202,7 @@ impl Flannel {
 
     fn settings(&self, name: String) -> podwire_policy_agent::Result<Settings> {
         let policy = self.policy.source(|| self.kubernetes.client_options())?;
+        let services = self.services.settings(|| self.kubernetes.client_options())?;
         let prefixes = policy.is_some().then(|| self.policy_allowed_source_prefixes.clone());
         Ok(Settings {
             preference: self.interface.preference(),
@@ -220,6 +224,7 @@ impl Flannel {
             set_network_available: self.kubernetes.set_node_network_unavailable,
             policy,
             policy_cut: self.policy.policy_cut,
+            services,
             fast_path: self.fast_path.mode(),
             ..Settings::new(name)
         })

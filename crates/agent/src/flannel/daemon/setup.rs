@@ -109,8 +109,12 @@ impl Daemon {
         }
     }
 
-    /// Makes the policy agent drop the traffic of addresses of this node's pod CIDR until their policies are known.
+    /// Makes the policy agent drop the traffic of addresses of this node's pod CIDR until their policies are known. Sets
+    /// the networks of this node's pods for the Services.
     fn guard(&self, own: &Node, uplinks: &[Uplink]) -> Result<()> {
+        if let Some(services) = &self.services {
+            services.set_pod_networks(own.pod_cidrs.iter().collect())?;
+        }
         let Some(policy_agent) = &self.policy_agent else { return Ok(()) };
         let addresses = uplinks.iter().map(|uplink| uplink.address).collect();
         Ok(policy_agent.set_networks(own.pod_cidrs.iter().collect(), addresses)?)

@@ -1,0 +1,73 @@
+//! The Services of the node: starts their thread and follows their source.
+
+mod fields;
+mod files;
+mod kubernetes;
+
+use ipnet::IpNet;
+use podwire_agent_ipc::status::{ObjectProblems, ServicesStatus};
+use podwire_kubernetes::Backoff;
+use podwire_policy_agent::Source;
+use podwire_services::{ServicesAgent, ServicesOptions};
+use tracing::error;
+
+use crate::status::StatusHandle;
+use crate::Result;
+
+/// The number of mistakes in objects that the status lists.
+const MAX_PROBLEMS: usize = 20;
+
+/// The settings for Services.
+#[derive(Clone, Debug)]
+pub struct ServicesSettings {
+    /// Where Services come from.
+    pub source: Source,
+    /// The networks whose addresses of this node serve NodePorts; `None` is the first address of each family in the status
+    /// of the Node.
+    pub node_port_networks: Option<Vec<IpNet>>,
+}
+
+/// Starts the thread. It changes nothing before its source is complete.
+pub(crate) fn start(
+    settings: ServicesSettings,
+    node: &str,
+    pod_networks: Vec<IpNet>,
+    status: &StatusHandle,
+) -> Result<ServicesAgent> {
+    let ServicesSettings { source, node_port_networks } = settings;
+    let agent = ServicesAgent::start(ServicesOptions { node_name: node.to_owned(), node_port_networks })?;
+    agent.set_pod_networks(pod_networks)?;
+    let (follower, shown, node) = (agent.clone(), agent.clone(), node.to_owned());
+    tokio::spawn(async move {
+        let mut backoff = Backoff::new();
+        loop {
+            let watched = match &source {
+                Source::Files(directory) => files::watch(directory, &follower).await,
+                Source::Kubernetes(options) => kubernetes::watch(options, &node, &follower).await,
+            };
+            if let Err(error) = watched {
+                error!(%error, "Services cannot be read; those in the kernel stay");
+            }
+            backoff.wait().await;
+        }
+    });
+    status.add_source(move |status| {
+        let services = shown.status();
+        status.problems.extend(services.error.iter().map(|error| format!("Services: {error}")));
+        status.services = Some(of(services));
+    });
+    Ok(agent)
+}
+
+fn of(status: podwire_services::ServicesStatus) -> ServicesStatus {
+    let podwire_services::ServicesStatus { synced, frontends, last_change, problems, .. } = status;
+    ServicesStatus {
+        synced,
+        frontends,
+        last_change_ms: last_change.as_secs_f64() * 1000.0,
+        object_problems: ObjectProblems {
+            count: problems.len(),
+            first: problems.into_iter().take(MAX_PROBLEMS).collect(),
+        },
+    }
+}

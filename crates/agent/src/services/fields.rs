@@ -1,0 +1,46 @@
+//! The fields of objects that Services depend on.
+
+use podwire_kubernetes::Fields::{self, All, Only};
+use podwire_kubernetes::Selection;
+
+const METADATA: Fields = Only(&[
+    ("name", All),
+    ("namespace", All),
+    ("resourceVersion", All),
+    ("labels", All),
+    ("creationTimestamp", All),
+]);
+
+#[derive(Clone, Debug)]
+pub(super) struct ServiceFields;
+
+impl Selection for ServiceFields {
+    const FIELDS: Fields =
+        Only(&[("metadata", METADATA), ("spec", All), ("status", Only(&[("loadBalancer", All)]))]);
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SliceFields;
+
+impl Selection for SliceFields {
+    const FIELDS: Fields = Only(&[
+        ("metadata", METADATA),
+        ("addressType", All),
+        ("ports", All),
+        ("endpoints", Only(&[("addresses", All), ("conditions", All), ("nodeName", All), ("hints", All)])),
+    ]);
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct NodeFields;
+
+impl Selection for NodeFields {
+    const FIELDS: Fields = Only(&[("metadata", METADATA), ("status", Only(&[("addresses", All)]))]);
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ServiceCidrFields;
+
+impl Selection for ServiceCidrFields {
+    const FIELDS: Fields = Only(&[("metadata", METADATA), ("spec", All)]);
+}

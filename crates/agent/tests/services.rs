@@ -1,0 +1,145 @@
+//! `--services files:DIR` in a whole agent: from files to the kernel and to the status. Needs root, `ip` and `nft`.
+
+#![allow(clippy::unwrap_used)]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use podwire_agent::flannel::{self, Settings};
+use podwire_agent::{FastPathMode, ServicesSettings};
+use podwire_http_server::Listen;
+use podwire_netlink::sys;
+use podwire_policy_agent::Source;
+use podwire_subnets::StaticList;
+use serde_json::Value;
+
+const PORT: u16 = 9911;
+
+const NODES: &str = r#"{"network": {"Network": "10.244.0.0/16", "Backend": {"Type": "host-gw"}},
+    "nodes": [{"name": "n", "ranges": ["10.244.7.0/24"], "underlay": ["192.0.2.1"]}]}"#;
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: web}
+spec: {clusterIP: 10.96.0.1, type: NodePort, externalIPs: [127.0.0.1], ports: [{port: 80, nodePort: 30080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+ports: [{port: 8080}]
+endpoints: [{addresses: [10.244.7.2], nodeName: n}]
+";
+
+/// Runs a command line.
+fn run(line: &str) -> String {
+    let output = Command::new("sh").arg("-c").arg(line).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The response to a request of the agent's HTTP server; empty if it does not answer yet.
+fn get(path: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", PORT)) else { return String::new() };
+    let mut text = String::new();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let _ = stream.read_to_string(&mut text);
+    text
+}
+
+/// Waits for a status of the Services.
+fn wait(wanted: impl Fn(&Value) -> bool) -> Value {
+    let begin = Instant::now();
+    loop {
+        let response = get("/status");
+        let status: Value = response
+            .split_once("\r\n\r\n")
+            .and_then(|(_, body)| serde_json::from_str(body).ok())
+            .unwrap_or_default();
+        if wanted(&status["services"]) {
+            return status["services"].clone();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{response}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn settings(dir: &Path) -> Settings {
+    Settings {
+        subnet_file: dir.join("subnet.env"),
+        readiness_file: dir.join("readiness"),
+        plugin_calls_socket: dir.join("calls.sock"),
+        host_local_dir: dir.join("networks"),
+        health: Some(Listen { ip: None, port: PORT }),
+        fast_path: FastPathMode::Off,
+        services: Some(ServicesSettings {
+            source: Source::Files(dir.join("services")),
+            node_port_networks: Some(vec!["192.0.2.0/24".parse().unwrap()]),
+        }),
+        ..Settings::new("n")
+    }
+}
+
+/// What the files say is in the kernel, in the status and in the metrics, and follows the files.
+fn check(services: PathBuf) {
+    let status = wait(|services| services["frontends"] == 2);
+    assert_eq!(
+        (&status["synced"], &status["objectProblems"]["count"]),
+        (&Value::from(true), &Value::from(1))
+    );
+    let problem = status["objectProblems"]["first"][0].as_str().unwrap();
+    assert!(problem.starts_with("Service shop/web: externalIPs"), "{problem}");
+    let table = run("nft list table inet podwire_services");
+    for element in
+        ["10.96.0.1 . tcp . 80", "192.0.2.1 . tcp . 30080", "10.244.7.2 . 8080", "10.244.7.0/24", "shop/web"]
+    {
+        assert!(table.contains(element), "{element} is not in {table}");
+    }
+    assert!(get("/metrics").contains("podwire_agent_services_frontends 2"));
+    // An invalid file changes nothing.
+    std::fs::write(services.join("b.yaml"), "{").unwrap();
+    std::fs::write(services.join("a.yaml"), SERVICE.replace("nodePort: 30080", "nodePort: 30081")).unwrap();
+    std::fs::remove_file(services.join("b.yaml")).unwrap();
+    wait(|_| run("nft list map inet podwire_services frontends_4").contains("192.0.2.1 . tcp . 30081"));
+    std::fs::remove_file(services.join("a.yaml")).unwrap();
+    wait(|services| services["frontends"] == 0);
+}
+
+#[test]
+fn an_agent_serves_the_services_in_files() {
+    assert_eq!(sys::user_id(), 0, "this test needs root: it makes a network namespace");
+    let dir = std::env::temp_dir().join(format!("podwire-services-{}", std::process::id()));
+    let services = dir.join("services");
+    std::fs::create_dir_all(&services).unwrap();
+    std::fs::write(dir.join("nodes.json"), NODES).unwrap();
+    std::fs::write(services.join("a.yaml"), SERVICE).unwrap();
+    let inside = {
+        let dir = dir.clone();
+        move || {
+            sys::new_network_namespace().unwrap();
+            run("ip link set lo up; ip link add uplink type veth peer name other; ip link set other up; \
+                 ip link set uplink up; ip addr add 192.0.2.1/24 dev uplink; ip route add default via 192.0.2.2");
+            let checked = std::thread::spawn(move || check(services));
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let source = podwire_subnets::Source::Static(StaticList::new(dir.join("nodes.json")));
+            runtime.block_on(async {
+                let agent = flannel::run(settings(&dir), source);
+                let done = tokio::task::spawn_blocking(move || checked.join());
+                tokio::select! {
+                    ended = agent => panic!("the agent ended: {ended:?}"),
+                    outcome = done => outcome.unwrap().unwrap(),
+                }
+            });
+        }
+    };
+    let outcome = std::thread::spawn(inside).join();
+    let _ = std::fs::remove_dir_all(&dir);
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
