@@ -1,4 +1,5 @@
-//! `--services files:DIR` in a whole agent: from files to the kernel and to the status. Needs root, `ip` and `nft`.
+//! `--services` in a whole agent: from files, or from a real kube-apiserver, to the kernel and to the status. Needs root, `ip`
+//! and `nft`; without the programs of Kubernetes the second test is left out.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,10 +12,12 @@ use std::time::{Duration, Instant};
 use podwire_agent::flannel::{self, Settings};
 use podwire_agent::{FastPathMode, ServicesSettings};
 use podwire_http_server::Listen;
+use podwire_kubernetes::ClientOptions;
 use podwire_netlink::sys;
 use podwire_policy_agent::Source;
 use podwire_subnets::StaticList;
-use serde_json::Value;
+use podwire_test_servers::{kubernetes_programs, KubeApiServer};
+use serde_json::{json, Value};
 
 const PORT: u16 = 9911;
 
@@ -69,7 +72,7 @@ fn wait(wanted: impl Fn(&Value) -> bool) -> Value {
     }
 }
 
-fn settings(dir: &Path) -> Settings {
+fn settings(dir: &Path, source: Source) -> Settings {
     Settings {
         subnet_file: dir.join("subnet.env"),
         readiness_file: dir.join("readiness"),
@@ -78,7 +81,7 @@ fn settings(dir: &Path) -> Settings {
         health: Some(Listen { ip: None, port: PORT }),
         fast_path: FastPathMode::Off,
         services: Some(ServicesSettings {
-            source: Source::Files(dir.join("services")),
+            source,
             node_port_networks: Some(vec!["192.0.2.0/24".parse().unwrap()]),
         }),
         ..Settings::new("n")
@@ -110,25 +113,27 @@ fn check(services: PathBuf) {
     wait(|services| services["frontends"] == 0);
 }
 
-#[test]
-fn an_agent_serves_the_services_in_files() {
+/// Runs `check` beside an agent on a new node whose Services come from a source.
+fn with_agent(
+    name: &str,
+    prepare: impl FnOnce(&Path) -> (Source, Box<dyn FnOnce() + Send>) + Send + 'static,
+) {
     assert_eq!(sys::user_id(), 0, "this test needs root: it makes a network namespace");
-    let dir = std::env::temp_dir().join(format!("podwire-services-{}", std::process::id()));
-    let services = dir.join("services");
-    std::fs::create_dir_all(&services).unwrap();
+    let dir = std::env::temp_dir().join(format!("podwire-services-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
     std::fs::write(dir.join("nodes.json"), NODES).unwrap();
-    std::fs::write(services.join("a.yaml"), SERVICE).unwrap();
     let inside = {
         let dir = dir.clone();
         move || {
             sys::new_network_namespace().unwrap();
             run("ip link set lo up; ip link add uplink type veth peer name other; ip link set other up; \
                  ip link set uplink up; ip addr add 192.0.2.1/24 dev uplink; ip route add default via 192.0.2.2");
-            let checked = std::thread::spawn(move || check(services));
+            let (services, check) = prepare(&dir);
+            let checked = std::thread::spawn(check);
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let source = podwire_subnets::Source::Static(StaticList::new(dir.join("nodes.json")));
             runtime.block_on(async {
-                let agent = flannel::run(settings(&dir), source);
+                let agent = flannel::run(settings(&dir, services), source);
                 let done = tokio::task::spawn_blocking(move || checked.join());
                 tokio::select! {
                     ended = agent => panic!("the agent ended: {ended:?}"),
@@ -142,4 +147,79 @@ fn an_agent_serves_the_services_in_files() {
     if let Err(panic) = outcome {
         std::panic::resume_unwind(panic);
     }
+}
+
+#[test]
+fn an_agent_serves_the_services_in_files() {
+    with_agent("files", |dir| {
+        let services = dir.join("services");
+        std::fs::create_dir_all(&services).unwrap();
+        std::fs::write(services.join("a.yaml"), SERVICE).unwrap();
+        (Source::Files(services.clone()), Box::new(move || check(services)))
+    });
+}
+
+/// The server is on the node too: its processes inherit the namespace.
+#[test]
+fn an_agent_serves_the_services_of_an_api_server() {
+    let programs = match kubernetes_programs(&[]) {
+        Ok(programs) => programs,
+        Err(why) => return eprintln!("left out: {why}"),
+    };
+    with_agent("kubernetes", move |_| {
+        let server = KubeApiServer::start(&programs);
+        server.grant("services", &documented_rules());
+        server.until("the user has its rights", || {
+            let watch =
+                |group: &str, resource: &str| json!({"group": group, "resource": resource, "verb": "watch"});
+            server.may("resourceAttributes", watch("discovery.k8s.io", "endpointslices"))
+        });
+        let client = ClientOptions::from_kubeconfig(Some(server.kubeconfig("podwire")));
+        (Source::Kubernetes(client), Box::new(move || check_api(server)))
+    });
+}
+
+/// The rules in docs/services.md.
+fn documented_rules() -> Value {
+    let page = include_str!("../../../docs/services.md");
+    let block = page.split("```json").nth(1).and_then(|rest| rest.split("```").next());
+    serde_json::from_str(block.expect("a block of JSON in docs/services.md")).unwrap()
+}
+
+/// The elements of the maps, with `nft`.
+fn elements() -> String {
+    run("nft list map inet podwire_services frontends_4; nft list map inet podwire_services endpoints_4")
+}
+
+fn check_api(mut server: KubeApiServer) {
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
+    let create = |server: &KubeApiServer, path: &str, object: Value| {
+        server.request("POST", path, Some(&object)).unwrap()
+    };
+    create(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}}));
+    create(&server, "/api/v1/namespaces", json!({"metadata": {"name": "shop"}}));
+    let service = json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80, "targetPort": 8080}]}});
+    let service = create(&server, "/api/v1/namespaces/shop/services", service);
+    let frontend = format!("{} . tcp . 80", service["spec"]["clusterIP"].as_str().unwrap());
+    let slice = json!({
+        "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.244.7.2"]}],
+    });
+    create(&server, SLICES, slice);
+    let has = |text: &str| elements().contains(text);
+    wait(|services| services["synced"] == true && has(&frontend) && has("10.244.7.2 . 8080"));
+    let replace = |server: &KubeApiServer, address: &str| {
+        server.patch(&format!("{SLICES}/web-1"), &json!({"endpoints": [{"addresses": [address]}]}));
+    };
+    replace(&server, "10.244.7.3");
+    wait(|_| has("10.244.7.3 . 8080") && !has("10.244.7.2 . 8080"));
+    // Without the server the Services stay; with it, changes arrive again.
+    server.stop();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(has(&frontend) && has("10.244.7.3 . 8080"));
+    server.serve();
+    replace(&server, "10.244.7.4");
+    wait(|_| has("10.244.7.4 . 8080"));
+    server.request("DELETE", "/api/v1/namespaces/shop/services/web", None).unwrap();
+    wait(|_| !has(&frontend));
 }
