@@ -8,10 +8,10 @@ use podwire_policy_agent::Source;
 
 #[derive(Debug, Args)]
 pub(super) struct ServicesFlags {
-    /// Serve Services from this source in place of kube-proxy: kubernetes, or files:DIR with YAML or JSON files.
+    /// Serve Services in place of kube-proxy, from this source: kubernetes, or files:DIR.
     #[arg(long, help_heading = "Services", value_name = "SOURCE", env = "PODWIRE_SERVICES", hide_env = true)]
     services: Option<String>,
-    /// Networks whose addresses of this node serve NodePorts [default: the first address of each family of the Node].
+    /// Networks of the addresses that serve NodePorts [default: the Node's first of each family].
     #[arg(
         long,
         help_heading = "Services",
