@@ -50,21 +50,28 @@ pub fn add_if_free(
             entries.push(entry);
         }
     }
+    // Before the ports, so that a failure leaves none. A table that does not exist yet gets it with everything else.
+    let (needs_guard, has_table) = (needs_guard(&maps, options), nft::has_table(nft, &table)?);
+    if needs_guard && has_table {
+        ensure_guard(nft, &table)?;
+    }
     let networks = |change: &mut Transaction| networks(change, &maps, options);
+    let skeleton = |change: &mut Transaction| {
+        whole(change, &maps, options);
+        if needs_guard {
+            skeleton::guard(change, &table);
+        }
+    };
     let kept_for_sibling = Cell::new(false);
     let on_conflict = |entry: &Entry, other: &Element| {
         let found = resolve_conflict(owner, entry, other, is_running)?;
         kept_for_sibling.set(kept_for_sibling.get() || found == Existing::Keep);
         Ok(found)
     };
-    Insertion {
-        table: &table,
-        entries,
-        skeletons: &[&networks, &|change| whole(change, &maps, options)],
-        on_conflict: &on_conflict,
-    }
-    .commit(nft)?;
-    if needs_guard(&maps, options) {
+    Insertion { table: &table, entries, skeletons: &[&networks, &skeleton], on_conflict: &on_conflict }
+        .commit(nft)?;
+    // Another process may have created the table meanwhile, for ports that need no guard.
+    if needs_guard && !has_table {
         ensure_guard(nft, &table)?;
     }
     Ok(kept_for_sibling.get())
