@@ -25,6 +25,9 @@ mod absence;
 mod chain;
 mod element;
 pub mod expr;
+mod field;
+mod ip_terms;
+mod listed_rule;
 mod retry;
 mod rule;
 mod set;
@@ -35,8 +38,11 @@ mod value;
 
 pub use chain::{get_chain, list_chains, Base, ChainInfo, ChainKind, Hook, Policy};
 pub use element::{get_element, list_counts, list_elements, Count, Data, Element};
+pub use field::Field;
+pub use ip_terms::IpTerms;
+pub use listed_rule::{list_rules, RuleInfo};
 pub use retry::Retry;
-pub use rule::{list_rules, Field, Rule, RuleInfo};
+pub use rule::Rule;
 pub use set::{has_set, list_sets, Set, Type};
 pub use table::{
     announced_generation, changed_meanwhile, generation, has_table, is_supported, list_tables, subject,

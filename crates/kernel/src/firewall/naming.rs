@@ -2,14 +2,11 @@
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::Family;
+use podwire_netlink::nft::{Family, IpTerms};
 
 /// The nftables family of a network.
 pub(super) fn nft_family(net: &IpNet) -> Family {
-    match net {
-        IpNet::V4(_) => Family::Ip,
-        IpNet::V6(_) => Family::Ip6,
-    }
+    IpFamily::of_net(*net).packet_family()
 }
 
 /// Whether a pod's network is only its own address (a /32 or /128).

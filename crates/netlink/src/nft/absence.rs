@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::abi::*;
 use super::chain::{get_chain, Base};
-use super::rule::{instructions, list_rules, RuleInfo};
+use super::listed_rule::{instructions, list_rules, RuleInfo};
 use super::set::has_set;
 use super::table::{has_table, Family, Table, HEADER};
 use super::transaction::Transaction;

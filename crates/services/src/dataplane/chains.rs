@@ -1,7 +1,7 @@
 //! The chains and rules that do not depend on Services.
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Base, ChainKind, Field, Hook, Rule, Transaction};
+use podwire_netlink::nft::{Base, ChainKind, Field, Hook, IpTerms, Rule, Transaction};
 
 use super::family::NftFamily;
 use super::sets::{SetId, TABLE};
@@ -114,7 +114,7 @@ fn local_policy_rules(family: IpFamily) -> Vec<Rule> {
 }
 
 fn remember(family: IpFamily) -> Vec<Rule> {
-    let translated = Rule::new().any_bit(Field::CtStatus, Rule::DNAT).family(family.packets());
+    let translated = Rule::new().any_bit(Field::CtStatus, Rule::DNAT).family(family.packet_family());
     vec![translated.verdict_map(&family.original_frontend(), &SetId::AffinityTimeouts.name(family))]
 }
 

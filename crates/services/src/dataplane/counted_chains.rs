@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Field, Rule, Transaction};
+use podwire_netlink::nft::{Field, IpTerms, Rule, Transaction};
 
 use super::family::NftFamily;
 use super::sets::{SetId, TABLE};
@@ -78,7 +78,7 @@ impl CountedChain {
                 let endpoints = SetId::Endpoints.name(family);
                 let choose = |count: u32| {
                     let numbers = first..first + count;
-                    family.rule().dnat_random(family.packets(), &family.frontend(), numbers, &endpoints)
+                    family.rule().dnat_random(family.packet_family(), &family.frontend(), numbers, &endpoints)
                 };
                 // Maps change while a packet passes, rules do not. If the chosen endpoint was deleted since the packet's
                 // chain was looked up, it gets the first one.
@@ -87,7 +87,8 @@ impl CountedChain {
             CountedChain::Sticky(family, ..) => {
                 let [address, protocol, port] = family.frontend();
                 let key = [family.source(), address, protocol, port];
-                let known = family.rule().dnat_map(family.packets(), &key, &SetId::Affinity.name(family));
+                let known =
+                    family.rule().dnat_map(family.packet_family(), &key, &SetId::Affinity.name(family));
                 let next = self.next().map(|next| Rule::new().goto(next.name()));
                 std::iter::once(known).chain(next).collect()
             }

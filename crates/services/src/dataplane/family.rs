@@ -1,19 +1,16 @@
-//! The nftables terms for an IP family.
+//! The nftables terms of Services for an IP family.
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Family, Field, Rule, Type};
+use podwire_netlink::nft::{Field, IpTerms, Rule};
 
-/// How rules and sets express an IP family.
-pub(super) trait NftFamily: Copy {
-    fn packets(self) -> Family;
-    fn address(self) -> Type;
-    fn source(self) -> Field;
-    fn destination(self) -> Field;
+/// How rules and sets of Services express an IP family.
+pub(super) trait NftFamily: IpTerms {
+    /// The destination of the packet's connection before translation.
     fn original_destination(self) -> Field;
 
     /// A rule for packets of the family.
     fn rule(self) -> Rule {
-        Rule::new().family(self.packets())
+        Rule::new().family(self.packet_family())
     }
 
     /// The frontend that a packet is sent to, before translation.
@@ -28,34 +25,6 @@ pub(super) trait NftFamily: Copy {
 }
 
 impl NftFamily for IpFamily {
-    fn packets(self) -> Family {
-        match self {
-            IpFamily::V4 => Family::Ip,
-            IpFamily::V6 => Family::Ip6,
-        }
-    }
-
-    fn address(self) -> Type {
-        match self {
-            IpFamily::V4 => Type::Ipv4,
-            IpFamily::V6 => Type::Ipv6,
-        }
-    }
-
-    fn source(self) -> Field {
-        match self {
-            IpFamily::V4 => Field::Ip4Source,
-            IpFamily::V6 => Field::Ip6Source,
-        }
-    }
-
-    fn destination(self) -> Field {
-        match self {
-            IpFamily::V4 => Field::Ip4Destination,
-            IpFamily::V6 => Field::Ip6Destination,
-        }
-    }
-
     fn original_destination(self) -> Field {
         match self {
             IpFamily::V4 => Field::OriginalIp4Destination,

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Family, Set, Table, Transaction, Type};
-
-use super::family::NftFamily;
+use podwire_netlink::nft::{Family, IpTerms, Set, Table, Transaction, Type};
 
 /// The table with all Services.
 pub const TABLE: Table = Table::named(Family::Inet, "podwire_services");
@@ -99,7 +97,7 @@ impl SetId {
 
     /// Adds the set, unless it exists.
     pub fn add(self, change: &mut Transaction, family: IpFamily) {
-        let ip = family.address();
+        let ip = family.address_type();
         let name = self.name(family);
         let frontend = [ip, Type::Protocol, Type::Port];
         let set = match self {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use podwire_ip::IpFamily;
 use podwire_netlink::ct::{self, Connection};
+use podwire_netlink::nft::IpTerms;
 use podwire_netlink::Socket;
 use podwire_policy::Protocol;
 
-use super::family::NftFamily;
 use crate::{Backend, Desired, Error, Frontend, Result};
 
 /// Deletes stale flows from conntrack.
@@ -41,7 +41,7 @@ impl StaleFlows {
         }
         let mut stale = Vec::new();
         for family in IpFamily::ALL {
-            let flows = ct::list(&mut self.socket, family.packets(), |flow| changes.makes_stale(flow));
+            let flows = ct::list(&mut self.socket, family.packet_family(), |flow| changes.makes_stale(flow));
             stale.extend(flows.map_err(Error::StaleFlows)?);
         }
         ct::forget(&mut self.socket, &stale).map_err(Error::StaleFlows)?;

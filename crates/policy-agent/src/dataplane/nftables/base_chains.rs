@@ -2,7 +2,7 @@
 //! pod's chain.
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Base, ChainKind, Family, Field, Hook, Rule};
+use podwire_netlink::nft::{Base, ChainKind, Family, Field, Hook, IpTerms, Rule};
 use podwire_policy::Direction;
 
 use super::family::NftFamily;

@@ -2,7 +2,7 @@
 //! sends, ARP and MAC addresses included, and what a pod receives that is not addressed to it.
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, Rule, Type, Value};
+use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, IpTerms, Rule, Type, Value};
 use podwire_policy::{Direction, Program};
 
 use super::drop_chains::{build_spoofed, SPOOFED};

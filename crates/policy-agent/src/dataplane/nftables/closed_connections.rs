@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Element, Field, Rule, Transaction, Type, Value};
+use podwire_netlink::nft::{Element, Field, IpTerms, Rule, Transaction, Type, Value};
 use podwire_policy::{Direction, Protocol};
 
 use super::family::NftFamily;

@@ -5,7 +5,7 @@
 //! elements that policy changes do not touch: they keep their values when chains are replaced.
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Element, Field, Rule, Table, Type, Value};
+use podwire_netlink::nft::{Element, Field, IpTerms, Rule, Table, Type, Value};
 use podwire_policy::Direction;
 
 use super::family::NftFamily;

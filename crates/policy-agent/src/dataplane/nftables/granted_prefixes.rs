@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Element, Rule, Value, Verdict};
+use podwire_netlink::nft::{Element, IpTerms, Rule, Value, Verdict};
 use podwire_policy::{Direction, Program};
 
 use super::family::NftFamily;

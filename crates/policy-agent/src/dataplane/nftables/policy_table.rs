@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Element, Rule, Type, Value, Verdict};
+use podwire_netlink::nft::{Element, IpTerms, Rule, Type, Value, Verdict};
 use podwire_policy::program::{Endpoint, Id, PortRange};
 use podwire_policy::{Direction, Program, Protocol};
 

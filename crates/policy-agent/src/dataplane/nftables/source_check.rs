@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use podwire_ip::IpFamily;
 use podwire_kernel::Mac;
-use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, Rule, Type, Value};
+use podwire_netlink::nft::{Base, ChainKind, Element, Field, Hook, IpTerms, Rule, Type, Value};
 
 use super::drop_chains::{build_spoofed, SPOOFED};
 use super::family::NftFamily;

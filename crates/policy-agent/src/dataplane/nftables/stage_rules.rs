@@ -7,7 +7,7 @@
 //! the family, then the port, which most rules differ in, and last the peer, whose set is the largest.
 
 use podwire_ip::IpFamily;
-use podwire_netlink::nft::{Field, Rule};
+use podwire_netlink::nft::{Field, IpTerms, Rule};
 use podwire_policy::program::{Outcome, Peer, Port, PortRange, Stage};
 use podwire_policy::{Direction, Program};
 
