@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use kube::runtime::watcher;
+
+const NOT_FOUND: u16 = 404;
+
 /// The result of a request to the API server.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -52,6 +56,15 @@ pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Whether a watch failed because the server does not have the kind. A server cannot announce a kind that is defined
+/// later, so its watcher tries again after a pause.
+pub fn is_missing_kind(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
+        return false;
+    };
+    matches!(source, kube::Error::Api(status) if status.code == NOT_FOUND)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 //! - [`request`] limits one request to [`REQUEST_TIMEOUT`]: a broken network never answers "no".
 //! - [`Backoff`] is the delay between attempts, also for servers other than Kubernetes.
 //! - [`PartialObject`] is an object of which only the needed fields are decoded.
-//! - [`describe`] and [`error_chain`] turn client errors into texts that name the cause.
+//! - [`describe`] and [`error_chain`] turn client errors into texts that name the cause; [`is_missing_kind`] tells
+//!   a kind that the server does not have.
 
 #![forbid(unsafe_code)]
 
@@ -15,5 +16,5 @@ mod partial_object;
 
 pub use backoff::{random_u32, Backoff};
 pub use client::{request, ClientOptions, REQUEST_TIMEOUT};
-pub use error::{describe, error_chain, Error, Result};
+pub use error::{describe, error_chain, is_missing_kind, Error, Result};
 pub use partial_object::{Fields, PartialObject, Selection};

@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource};
 use podwire_block_ipam::key;
 use podwire_block_ipam::store::{Change, Entry, Follow, Known, StoreError};
 use podwire_kubernetes::Fields::{self, All, Only};
-use podwire_kubernetes::{Backoff, PartialObject, Selection};
+use podwire_kubernetes::{is_missing_kind, Backoff, PartialObject, Selection};
 use serde::de::DeserializeOwned;
 use serde::Serialize;
 use serde_json::Value;
@@ -27,8 +27,6 @@ use crate::group::ApiGroup;
 use crate::kind::Kind;
 use crate::record;
 use crate::server::Server;
-
-const NOT_FOUND: u16 = 404;
 
 /// The source of an event: Kubernetes nodes, or a kind of Calico's objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,7 +129,7 @@ impl KubernetesFollow {
                 self.add(deleted);
             }
             // Older versions of Calico do not have all kinds.
-            Err(error) if is_unknown(&error) => {
+            Err(error) if is_missing_kind(&error) => {
                 self.lists.remove(&source);
                 self.complete(source);
             }
@@ -257,11 +255,4 @@ fn to_value<K: Serialize>(event: Event<K>) -> Event<Value> {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
     }
-}
-
-fn is_unknown(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
-        return false;
-    };
-    matches!(source, kube::Error::Api(status) if status.code == NOT_FOUND)
 }

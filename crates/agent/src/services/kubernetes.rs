@@ -7,15 +7,13 @@ use kube::api::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, Config, Event};
 use kube::runtime::WatchStreamExt;
 use kube::{Api, Client};
-use podwire_kubernetes::{Backoff, ClientOptions, PartialObject, Selection};
+use podwire_kubernetes::{is_missing_kind, Backoff, ClientOptions, PartialObject, Selection};
 use podwire_services::{Kind, ObjectName, ServicesAgent, Update};
 use serde_json::Value;
 use tracing::{info, warn};
 
 use super::fields::{NodeFields, ServiceCidrFields, ServiceFields, SliceFields};
 use crate::Result;
-
-const NOT_FOUND: u16 = 404;
 
 /// Services of another proxy, and headless ones, as kube-proxy excludes them.
 const LABELS: &str = "!service.kubernetes.io/service-proxy-name,!service.kubernetes.io/headless";
@@ -89,13 +87,6 @@ fn value<S>(kind: Kind, object: PartialObject<S>) -> Value {
     let (version, name) = kind.name();
     (value["apiVersion"], value["kind"]) = (version.into(), name.into());
     value
-}
-
-fn is_missing_kind(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
-        return false;
-    };
-    matches!(source, kube::Error::Api(status) if status.code == NOT_FOUND)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::WatchStreamExt;
 use kube::{Api, Client, Resource};
-use podwire_kubernetes::{Backoff, ClientOptions, PartialObject};
+use podwire_kubernetes::{is_missing_kind, Backoff, ClientOptions, PartialObject};
 use podwire_policy::Snapshot;
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -20,8 +20,6 @@ use self::fields::{NamespaceFields, NodeFields, PodFields};
 use crate::{Kind, PolicyAgent, Result, Update};
 
 mod fields;
-
-const NOT_FOUND: u16 = 404;
 
 /// How often the agent looks for a kind that the server does not have. It has no right to watch the definitions.
 const MISSING_KIND: Duration = Duration::from_secs(10);
@@ -107,13 +105,6 @@ where
         }
     }
     Ok(())
-}
-
-fn is_missing_kind(error: &watcher::Error) -> bool {
-    let (watcher::Error::InitialListFailed(source) | watcher::Error::WatchStartFailed(source)) = error else {
-        return false;
-    };
-    matches!(source, kube::Error::Api(status) if status.code == NOT_FOUND)
 }
 
 /// Adds an object. One that cannot be read is left out, and the others stay in force.
