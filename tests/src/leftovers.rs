@@ -41,7 +41,7 @@ pub fn assert_same(before: &str, after: &str, context: &str) {
 }
 
 impl Node {
-    /// The objects that a plugin could leave behind on the node, as lines: links, queueing disciplines, rules, routes,
+    /// The objects that a plugin could leave behind on the node, as lines: links, qdiscs, rules, routes,
     /// elements of firewall sets and maps, files. It leaves out Podwire's firewall tables without elements, and a
     /// network's `lock`, `last_reserved_ip`, history and index files, which stay by design. Files of the tests are in
     /// `/run/test`.
@@ -87,7 +87,7 @@ fn joined(mut all: Vec<String>) -> String {
 fn describe_node(printed: &str) -> String {
     let (objects, others) = parse(printed);
     let mut all = links(&objects);
-    all.extend(disciplines(&objects));
+    all.extend(qdiscs(&objects));
     all.extend(rules(&objects));
     all.extend(routes(&objects));
     all.extend(elements(&objects));
@@ -139,8 +139,8 @@ fn links(all: &[Value]) -> Vec<String> {
         .collect()
 }
 
-/// The attached queueing disciplines; the kernel's own have no handle.
-fn disciplines(all: &[Value]) -> Vec<String> {
+/// The attached qdiscs; the kernel's own have no handle.
+fn qdiscs(all: &[Value]) -> Vec<String> {
     let attached = all.iter().filter(|one| !one["handle"].is_null() && one["handle"] != "0:");
     attached.map(|one| format!("queue {} of {}", text(&one["kind"]), text(&one["dev"]))).collect()
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use podwire_kernel::{Host, Netns};
-use podwire_netlink::rt::tc::{self, Discipline};
+use podwire_netlink::rt::tc::{self, Qdisc};
 use podwire_tests::podwire;
 use serde_json::{json, Value};
 
@@ -139,7 +139,7 @@ impl Lab {
         for (node, pods) in [("n1", 2), ("n2", 1)] {
             let mut host = Host::within(Netns::open(self.process(node)?.join("ns/net"))?)?;
             loop {
-                let with_programs = |one: &Discipline| one.kind == "clsact";
+                let with_programs = |one: &Qdisc| one.kind == "clsact";
                 // The uplink has programs too.
                 if tc::list_all(&mut host.route)?.iter().filter(|one| with_programs(one)).count() > pods {
                     break;

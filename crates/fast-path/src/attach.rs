@@ -4,7 +4,7 @@ use podwire_kernel::fast_path::{self, CLSACT, TABLE};
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::rt::tc::program::{self, Direction};
-use podwire_netlink::rt::tc::{self, Discipline};
+use podwire_netlink::rt::tc::{self, Qdisc};
 use podwire_netlink::{nft, Socket};
 
 use crate::devices::{self, Device, Role};
@@ -25,14 +25,14 @@ pub(crate) fn ensure(
         fast_path::remove_programs(route, index, &device.name)?;
         return Err(Error::OtherFilters);
     }
-    match is_attached && found.programs == Direction::ALL.len() {
-        true => Ok(()),
-        false => attach(route, programs, index, device),
+    if is_attached && found.programs == Direction::ALL.len() {
+        return Ok(());
     }
+    attach(route, programs, index, device)
 }
 
 /// Attaches the programs for a device's role, in place of those of an earlier agent. The device of a pod has the
-/// discipline from its creation.
+/// qdisc from its creation.
 fn attach(route: &mut Socket, programs: &Programs, index: u32, device: &Device) -> Result<()> {
     if device.role == Role::Uplink {
         match route.request(program::add_clsact(index, &device.name)) {
@@ -48,25 +48,25 @@ fn attach(route: &mut Socket, programs: &Programs, index: u32, device: &Device) 
     Ok(())
 }
 
-/// Removes our programs from all devices that may not have them; the devices of pods keep the discipline. Returns the names
+/// Removes our programs from all devices that may not have them; the devices of pods keep the qdisc. Returns the names
 /// of the devices.
 pub(crate) fn detach_others(
     host: &mut Host,
     links: &[Link],
-    disciplines: &[Discipline],
+    qdiscs: &[Qdisc],
     keep: impl Fn(u32) -> bool,
 ) -> Result<Vec<String>> {
     let mut removed = Vec::new();
     for link in links.iter().filter(|link| !keep(link.index)) {
-        // `ingress`: a plugin may have replaced the discipline just before the programs were attached.
-        let can_hold = |one: &Discipline| one.link == link.index && [CLSACT, "ingress"].contains(&&*one.kind);
-        if !disciplines.iter().any(can_hold) || fast_path::find(&mut host.route, link.index)?.programs == 0 {
+        // `ingress`: a plugin may have replaced the qdisc just before the programs were attached.
+        let can_hold = |one: &Qdisc| one.link == link.index && [CLSACT, "ingress"].contains(&&*one.kind);
+        if !qdiscs.iter().any(can_hold) || fast_path::find(&mut host.route, link.index)?.programs == 0 {
             continue;
         }
         if devices::is_pod(link) {
             fast_path::remove_programs(&mut host.route, link.index, &link.name)?;
         } else {
-            fast_path::remove_with_discipline(&mut host.route, link.index, &link.name)?;
+            fast_path::remove_with_qdisc(&mut host.route, link.index, &link.name)?;
         }
         removed.push(link.name.clone());
     }
@@ -84,8 +84,8 @@ pub fn remove(host: &mut Host) -> Result<Vec<String>> {
         }
     }
     let links = link::list(&mut host.route)?;
-    let disciplines = tc::list_all(&mut host.route)?;
-    let devices = detach_others(host, &links, &disciplines, |_| false)?;
+    let qdiscs = tc::list_all(&mut host.route)?;
+    let devices = detach_others(host, &links, &qdiscs, |_| false)?;
     removed.extend(devices.into_iter().map(|name| format!("the programs of {name}")));
     Ok(removed)
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use podwire_kernel::fast_path::CLSACT;
 use podwire_netlink::rt::link::Link;
-use podwire_netlink::rt::tc::{Discipline, ROOT};
+use podwire_netlink::rt::tc::{Qdisc, ROOT};
 
-/// Why a pod's device without the discipline for programs gets none: adding it now would lose packets.
+/// Why a pod's device without the qdisc for programs gets none: adding it now would lose packets.
 const UNPREPARED: &str = "it was attached before the fast path was on, or by another plugin";
 
 /// The length of an Ethernet address.
@@ -42,9 +42,9 @@ pub(crate) struct Devices {
 }
 
 /// Decides for all links of the node. `pod_links`: the names of those by which packets leave with the addresses of pods.
-pub(crate) fn choose(links: &[Link], disciplines: &[Discipline], pod_links: &[String]) -> Devices {
-    let mut of_link: HashMap<u32, Vec<&Discipline>> = HashMap::new();
-    disciplines.iter().for_each(|one| of_link.entry(one.link).or_default().push(one));
+pub(crate) fn choose(links: &[Link], qdiscs: &[Qdisc], pod_links: &[String]) -> Devices {
+    let mut of_link: HashMap<u32, Vec<&Qdisc>> = HashMap::new();
+    qdiscs.iter().for_each(|one| of_link.entry(one.link).or_default().push(one));
     let mut devices = Devices::default();
     for link in links {
         let own = of_link.get(&link.index).map_or(&[][..], Vec::as_slice);
@@ -76,10 +76,10 @@ pub(crate) fn is_pod(link: &Link) -> bool {
     link.kind == "veth" && link.link_netns.is_some() && link.alias.split('/').count() >= 3
 }
 
-/// Why the device cannot have programs. They run before the discipline that limits what the pod sends, and skip the one
+/// Why the device cannot have programs. They run before the qdisc that limits what the pod sends, and skip the one
 /// that limits what it receives.
-fn obstacle(role: Role, disciplines: &[&Discipline]) -> Option<&'static str> {
-    let refused = disciplines.iter().find_map(|one| match (one.kind.as_str(), one.parent == ROOT) {
+fn obstacle(role: Role, qdiscs: &[&Qdisc]) -> Option<&'static str> {
+    let refused = qdiscs.iter().find_map(|one| match (one.kind.as_str(), one.parent == ROOT) {
         (CLSACT, _) => None,
         ("ingress", _) => Some("another program filters or limits what the pod sends"),
         ("noqueue", true) => None,
@@ -87,7 +87,7 @@ fn obstacle(role: Role, disciplines: &[&Discipline]) -> Option<&'static str> {
         (_, true) => Some("its traffic is limited"),
         _ => None,
     });
-    let is_prepared = role == Role::Uplink || disciplines.iter().any(|one| one.kind == CLSACT);
+    let is_prepared = role == Role::Uplink || qdiscs.iter().any(|one| one.kind == CLSACT);
     refused.or((!is_prepared).then_some(UNPREPARED))
 }
 
@@ -107,8 +107,8 @@ mod tests {
         Link { alias, master, link_netns: Some(0), ..link(index, &format!("veth{index}"), "veth") }
     }
 
-    fn discipline(link: u32, kind: &str, parent: u32) -> Discipline {
-        Discipline { link, kind: kind.into(), parent, bucket: None }
+    fn qdisc(link: u32, kind: &str, parent: u32) -> Qdisc {
+        Qdisc { link, kind: kind.into(), parent, bucket: None }
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
             Link { master: Some(7), ..pod(9, None) },
         ];
         let uplinks = ["eth0".to_owned(), "wg0".to_owned()];
-        let prepared = [4, 5, 9].map(|index| discipline(index, CLSACT, 0xffff_fff1));
+        let prepared = [4, 5, 9].map(|index| qdisc(index, CLSACT, 0xffff_fff1));
         let devices = choose(&links, &prepared, &uplinks);
         let roles: Vec<_> = devices.fast.iter().map(|(index, device)| (*index, device.role)).collect();
         assert_eq!(roles, [(2, Role::Uplink), (4, Role::Pod), (5, Role::Pod), (9, Role::Pod)]);
@@ -138,14 +138,14 @@ mod tests {
     #[test]
     fn a_device_with_a_limit_or_without_room_for_programs_stays_on_the_normal_path() {
         let links = [pod(4, None), pod(5, None), pod(6, None), pod(7, None)];
-        let disciplines = [
-            discipline(4, "tbf", ROOT),
-            discipline(5, "ingress", 0xffff_fff1),
-            discipline(6, CLSACT, 0xffff_fff1),
-            discipline(6, "noqueue", ROOT),
-            discipline(4, CLSACT, 0xffff_fff1),
+        let qdiscs = [
+            qdisc(4, "tbf", ROOT),
+            qdisc(5, "ingress", 0xffff_fff1),
+            qdisc(6, CLSACT, 0xffff_fff1),
+            qdisc(6, "noqueue", ROOT),
+            qdisc(4, CLSACT, 0xffff_fff1),
         ];
-        let devices = choose(&links, &disciplines, &[]);
+        let devices = choose(&links, &qdiscs, &[]);
         assert_eq!(devices.fast.keys().copied().collect::<Vec<_>>(), [6]);
         let normal: Vec<_> = devices.normal.keys().map(String::as_str).collect();
         assert_eq!(normal, ["net/c4/eth0", "net/c5/eth0", "net/c7/eth0"]);

@@ -10,7 +10,7 @@ use podwire_kernel::firewall::forward;
 use podwire_kernel::Host;
 use podwire_netlink::rt::link::{self, Link};
 use podwire_netlink::rt::tc::program::FilterEvent;
-use podwire_netlink::rt::tc::Discipline;
+use podwire_netlink::rt::tc::Qdisc;
 use podwire_netlink::rt::{tc, GROUP_LINK, GROUP_TC};
 use podwire_netlink::{nft, Socket};
 use podwire_reconcile::Reconciler;
@@ -47,7 +47,7 @@ pub(crate) struct FastPathReconciler {
     verified: Instant,
     /// The time of the last reconcile.
     reconciled: Instant,
-    /// Whether a reconcile is needed because of devices or disciplines.
+    /// Whether a reconcile is needed because of devices or qdiscs.
     is_pending: bool,
     /// The last failures by device, so that each is logged once.
     failed: BTreeMap<String, String>,
@@ -100,9 +100,9 @@ impl FastPathReconciler {
     }
 
     /// Attaches the programs to the devices that lack them. Returns why it failed, by device.
-    fn attach(&mut self, devices: &Devices, disciplines: &[Discipline]) -> Result<BTreeMap<String, String>> {
-        let holds_programs = |one: &&Discipline| one.kind == CLSACT;
-        let prepared: BTreeSet<u32> = disciplines.iter().filter(holds_programs).map(|one| one.link).collect();
+    fn attach(&mut self, devices: &Devices, qdiscs: &[Qdisc]) -> Result<BTreeMap<String, String>> {
+        let holds_programs = |one: &&Qdisc| one.kind == CLSACT;
+        let prepared: BTreeSet<u32> = qdiscs.iter().filter(holds_programs).map(|one| one.link).collect();
         self.attached.retain(|index, device| {
             prepared.contains(index) && devices.fast.get(index).is_some_and(|wanted| wanted == device)
         });
@@ -179,14 +179,14 @@ impl Reconciler for FastPathReconciler {
         (self.is_pending, self.reconciled) = (false, Instant::now());
         sysctls::make_conntrack_liberal()?;
         let links = link::list(&mut self.host.route)?;
-        let disciplines = tc::list_all(&mut self.host.route)?;
+        let qdiscs = tc::list_all(&mut self.host.route)?;
         self.forget_devices(&links)?;
-        let devices = devices::choose(&links, &disciplines, &pod_links);
+        let devices = devices::choose(&links, &qdiscs, &pod_links);
         let keep = |index: u32| devices.fast.contains_key(&index);
-        for device in attach::detach_others(&mut self.host, &links, &disciplines, keep)? {
+        for device in attach::detach_others(&mut self.host, &links, &qdiscs, keep)? {
             debug!(device, "programs removed");
         }
-        let failed = self.attach(&devices, &disciplines)?;
+        let failed = self.attach(&devices, &qdiscs)?;
         let reason = self.refusal()?;
         let marked = match reason {
             Some(_) => BTreeSet::new(),
@@ -229,12 +229,12 @@ impl Reconciler for FastPathReconciler {
         let attached = &mut self.attached;
         let pod_links = self.links.as_deref().unwrap_or_default();
         let links_complete = self.link_events.drain(|frame| {
-            if let Some(discipline) = Discipline::read(frame) {
+            if let Some(qdisc) = Qdisc::read(frame) {
                 let is_deleted = frame.kind == libc::RTM_DELQDISC;
-                // A plugin names the owner of a device after it has added the discipline for programs.
-                pending |= is_deleted || discipline.kind != CLSACT;
-                if is_deleted && discipline.kind == CLSACT {
-                    gone |= attached.remove(&discipline.link).is_some();
+                // A plugin names the owner of a device after it has added the qdisc for programs.
+                pending |= is_deleted || qdisc.kind != CLSACT;
+                if is_deleted && qdisc.kind == CLSACT {
+                    gone |= attached.remove(&qdisc.link).is_some();
                 }
             } else if let Some(filter) = FilterEvent::read(frame) {
                 match (filter.is_program, filter.is_deletion) {

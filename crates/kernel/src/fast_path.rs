@@ -1,6 +1,6 @@
 //! The eBPF programs of the agent's fast path: what plugins must know of them.
 //!
-//! Programs are filters of the discipline `clsact`. Adding or deleting a discipline of a device that is up makes the kernel
+//! Programs are filters of the qdisc `clsact`. Adding or deleting a qdisc of a device that is up makes the kernel
 //! drop the device's packets for a tenth of a millisecond. So a plugin adds it while it creates a pod's device, and the
 //! agent only adds and deletes programs.
 
@@ -15,7 +15,7 @@ use crate::sysctl;
 /// The name of the programs as filters of a device.
 pub const FILTER: &str = "podwire_fast_path";
 
-/// The discipline that holds programs.
+/// The qdisc that holds programs.
 pub const CLSACT: &str = "clsact";
 
 /// The nftables table of the fast path.
@@ -52,9 +52,10 @@ pub fn find(route: &mut Socket, index: u32) -> Result<Filters> {
     let mut found = Filters::default();
     for direction in Direction::ALL {
         for filter in program::filters(route, index, direction)? {
-            match filter.name == FILTER {
-                true => found.programs += 1,
-                false => found.has_others = true,
+            if filter.name == FILTER {
+                found.programs += 1;
+            } else {
+                found.has_others = true;
             }
         }
     }
@@ -74,15 +75,15 @@ pub fn remove_programs(route: &mut Socket, index: u32, name: &str) -> Result<boo
     Ok(removed)
 }
 
-/// Removes the programs from a device, with the discipline unless another program has filters there. Returns whether
+/// Removes the programs from a device, with the qdisc unless another program has filters there. Returns whether
 /// there were programs.
-pub fn remove_with_discipline(route: &mut Socket, index: u32, name: &str) -> Result<bool> {
+pub fn remove_with_qdisc(route: &mut Socket, index: u32, name: &str) -> Result<bool> {
     let found = find(route, index)?;
     if found.has_others {
         return remove_programs(route, index, name);
     }
     match route.request(program::delete_clsact(index, name)) {
-        // There is none, or the discipline `ingress`.
+        // There is none, or the qdisc `ingress`.
         Err(error) if error.errno() == Some(libc::EINVAL) => {}
         other => ignore_gone(other)?,
     }

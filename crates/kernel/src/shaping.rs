@@ -20,7 +20,7 @@ pub fn bucket(rate: u64, burst: u64) -> TokenBucket {
     TokenBucket { rate, burst: short(burst), limit: short(limit) }
 }
 
-/// Limits outgoing traffic of `link`, also if another queueing discipline is in place.
+/// Limits outgoing traffic of `link`, also if another qdisc is in place.
 pub fn limit_again(host: &mut Host, link: &Link, bucket: TokenBucket) -> Result<()> {
     limit(host, link, bucket).or_else(|_| {
         unlimit(host, link)?;
@@ -70,9 +70,9 @@ pub fn differences_of_some(wanted: &Htb, found: &Htb) -> Vec<String> {
 
 /// Redirects incoming traffic of `from` through `through`, which has the bucket. An existing redirect stays.
 pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
-    // The programs would skip the limit, and their discipline excludes the one for the redirect. Without it the agent cannot
+    // The programs would skip the limit, and their qdisc excludes the one for the redirect. Without it the agent cannot
     // add them again.
-    fast_path::remove_with_discipline(&mut host.route, from.index, &from.name)?;
+    fast_path::remove_with_qdisc(&mut host.route, from.index, &from.name)?;
     match host.route.request(tc::add_ingress(from.index, &from.name)) {
         // Left by an interrupted attempt, with or without its filter.
         Err(error) if error.is_exists() => match tc::redirects(&mut host.route, from.index)?.as_slice() {
@@ -88,7 +88,7 @@ pub fn redirect(host: &mut Host, from: &Link, through: &Link) -> Result<()> {
     }
     let redirected = host.route.request(tc::redirect_ingress(from.index, through.index, &from.name));
     if redirected.is_err() {
-        // An ingress discipline without a filter has no effect: remove it.
+        // An ingress qdisc without a filter has no effect: remove it.
         let _ = host.route.request(tc::delete_ingress(from.index, &from.name));
     }
     Ok(redirected?)
@@ -127,10 +127,10 @@ fn ignore_gone(result: podwire_netlink::Result<()>) -> Result<()> {
     }
 }
 
-/// The bucket on `link`, if it is the root discipline.
+/// The bucket on `link`, if it is the root qdisc.
 pub fn find(host: &mut Host, link: &Link) -> Result<Option<TokenBucket>> {
     let all = tc::list(&mut host.route, link.index)?;
-    Ok(all.into_iter().filter(|one| one.parent == tc::ROOT).find_map(|discipline| discipline.bucket))
+    Ok(all.into_iter().filter(|one| one.parent == tc::ROOT).find_map(|qdisc| qdisc.bucket))
 }
 
 /// The differences between a desired and an existing bucket, as texts.

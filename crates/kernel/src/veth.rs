@@ -90,9 +90,9 @@ impl Veth<'_> {
         Err(error.into())
     }
 
-    /// Creates the pair like [`Veth::create`], with the discipline for the programs of the fast path on the host's end, if the
+    /// Creates the pair like [`Veth::create`], with the qdisc for the programs of the fast path on the host's end, if the
     /// kernel has it.
-    pub fn create_for_programs(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
+    pub fn create_with_clsact(&self, host: &mut Host, pod: &Netns) -> Result<Pair> {
         let pair = self.pair()?;
         host.route.request(self.creation(&pair, pod, 0))?;
         let configured = self.prepare(host, &pair);
@@ -102,14 +102,14 @@ impl Veth<'_> {
         configured.map(|()| pair)
     }
 
-    /// Adding a discipline takes longer, and loses packets, if the device is up.
+    /// Adding a qdisc takes longer, and loses packets, if the device is up.
     fn prepare(&self, host: &mut Host, pair: &Pair) -> Result<()> {
         let end = host.get_link(&pair.host)?;
         let mut batch = Batch::new();
         batch.push(program::add_clsact(end.index, &end.name));
         batch.push(self.label(pair));
         let failed = host.route.batch_each(batch)?;
-        // Without the discipline the pod takes the normal path.
+        // Without the qdisc the pod takes the normal path.
         match failed.into_iter().find(|(message, _)| *message > 0) {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),

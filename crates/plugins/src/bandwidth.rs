@@ -1,6 +1,6 @@
 //! bandwidth: limits how fast a pod receives and sends.
 //!
-//! A queueing discipline shapes only what leaves a device. What the pod receives leaves the node's end of its veth
+//! A qdisc shapes only what leaves a device. What the pod receives leaves the node's end of its veth
 //! pair, so a token bucket there is enough. What the pod sends *enters* at that end: it is redirected to an [ifb
 //! device](ifb_device), and the second token bucket shapes what leaves that device.
 

@@ -42,7 +42,7 @@ pub fn create(veth: &Veth<'_>, req: &Request<'_>, hosts: Namespaces<'_>, target:
     let pod = req.netns()?;
     // Without the fast path everything works, so its errors are none of an ADD.
     let created = if fast_path::is_on(hosts.node).unwrap_or(false) && !has_foreign_bandwidth(req) {
-        veth.create_for_programs(hosts.node, &pod)
+        veth.create_with_clsact(hosts.node, &pod)
     } else {
         veth.create(hosts.node, &pod)
     };
@@ -55,7 +55,7 @@ pub fn create(veth: &Veth<'_>, req: &Request<'_>, hosts: Namespaces<'_>, target:
 }
 
 /// Whether the chain can contain a `bandwidth` that is not of this build. Another project's fails on a device with the
-/// discipline for programs, because it adds one that excludes it; ours removes the discipline.
+/// qdisc for programs, because it adds one that excludes it; ours removes the qdisc.
 fn has_foreign_bandwidth(req: &Request<'_>) -> bool {
     const BANDWIDTH: &str = "bandwidth";
     let found = req.path.iter().map(|folder| folder.join(BANDWIDTH)).find(|file| file.is_file());

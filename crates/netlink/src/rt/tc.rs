@@ -18,7 +18,7 @@ const U32_ACT: u16 = 7;
 const ACT_KIND: u16 = 1;
 const ACT_OPTIONS: u16 = 2;
 const MIRRED_PARMS: u16 = 2;
-/// The parent of the root discipline.
+/// The parent of the root qdisc.
 pub const ROOT: u32 = 0xffff_ffff;
 const INGRESS: u32 = 0xffff_fff1;
 const INGRESS_HANDLE: u32 = 0xffff_0000;
@@ -42,9 +42,9 @@ pub struct TokenBucket {
     pub limit: u32,
 }
 
-/// A queueing discipline as the kernel reports it.
+/// A qdisc as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Discipline {
+pub struct Qdisc {
     /// The device's index.
     pub link: u32,
     /// `tbf`, `ingress`, `noqueue`…
@@ -76,7 +76,7 @@ impl TokenBucket {
         bytes
     }
 
-    /// A message that makes it the root discipline of a device, replacing the existing one.
+    /// A message that makes it the root qdisc of a device, replacing the existing one.
     pub fn set_on(&self, link: u32, name: &str) -> Message {
         let doing = format!("limit {name} to {} bytes a second", self.rate);
         Message::new(libc::RTM_NEWQDISC, super::REPLACE, doing)
@@ -117,21 +117,21 @@ fn burst(rate: u64, ticks: u32) -> u32 {
     (u128::from(rate) * u128::from(ticks) * u128::from(TICK_NS) / 1_000_000_000) as u32
 }
 
-/// A message that adds the ingress discipline to a device.
+/// A message that adds the ingress qdisc to a device.
 pub fn add_ingress(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_NEWQDISC, super::CREATE, format!("add an ingress queue to {name}"))
         .raw(&header(link, INGRESS_HANDLE, INGRESS, 0))
         .string(TCA_KIND, "ingress")
 }
 
-/// A message that deletes the ingress discipline of a device with its filters.
+/// A message that deletes the ingress qdisc of a device with its filters.
 pub fn delete_ingress(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_DELQDISC, 0, format!("remove the ingress queue from {name}"))
         .raw(&header(link, INGRESS_HANDLE, INGRESS, 0))
         .string(TCA_KIND, "ingress")
 }
 
-/// A message that deletes the root discipline of a device; the kernel restores its default.
+/// A message that deletes the root qdisc of a device; the kernel restores its default.
 pub fn delete_root(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_DELQDISC, 0, format!("remove the limit from {name}"))
         .raw(&header(link, 0, ROOT, 0))
@@ -185,36 +185,35 @@ fn read_redirects(frame: Frame<'_>) -> Vec<u32> {
     lists.flat_map(|list| list.nested().filter_map(target)).collect()
 }
 
-/// The queueing disciplines of a device.
-pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Discipline>> {
+/// The qdiscs of a device.
+pub fn list(route: &mut Socket, link: u32) -> Result<Vec<Qdisc>> {
     let mut all = list_all(route)?;
-    all.retain(|discipline| discipline.link == link);
+    all.retain(|qdisc| qdisc.link == link);
     Ok(all)
 }
 
-/// The queueing disciplines of all devices.
-pub fn list_all(route: &mut Socket) -> Result<Vec<Discipline>> {
+/// The qdiscs of all devices.
+pub fn list_all(route: &mut Socket) -> Result<Vec<Qdisc>> {
     let message = Message::new(libc::RTM_GETQDISC, 0, "list queues").raw(&header(0, 0, 0, 0));
-    route.list(message, Discipline::read)
+    route.list(message, Qdisc::read)
 }
 
-impl Discipline {
-    /// Reads a discipline from `RTM_NEWQDISC` or `RTM_DELQDISC`.
-    pub fn read(frame: Frame<'_>) -> Option<Discipline> {
+impl Qdisc {
+    /// Reads a qdisc from `RTM_NEWQDISC` or `RTM_DELQDISC`.
+    pub fn read(frame: Frame<'_>) -> Option<Qdisc> {
         if frame.kind != libc::RTM_NEWQDISC && frame.kind != libc::RTM_DELQDISC {
             return None;
         }
         let head = frame.body.get(..20)?;
         let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        let mut discipline =
-            Discipline { link: word(4), kind: String::new(), parent: word(12), bucket: None };
+        let mut qdisc = Qdisc { link: word(4), kind: String::new(), parent: word(12), bucket: None };
         for attr in frame.attrs(20) {
             match attr.kind {
-                TCA_KIND => discipline.kind = attr.string(),
-                TCA_OPTIONS if discipline.kind == "tbf" => discipline.bucket = TokenBucket::read(attr),
+                TCA_KIND => qdisc.kind = attr.string(),
+                TCA_OPTIONS if qdisc.kind == "tbf" => qdisc.bucket = TokenBucket::read(attr),
                 _ => {}
             }
         }
-        Some(discipline)
+        Some(qdisc)
     }
 }

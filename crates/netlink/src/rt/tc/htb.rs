@@ -18,7 +18,7 @@ const HTB_CEIL64: u16 = 7;
 const U32_CLASSID: u16 = 1;
 /// The version of the structures (`TC_HTB_PROTOVER`).
 const VERSION: u32 = 3;
-/// The handle of the discipline, 1:0.
+/// The handle of the qdisc, 1:0.
 const HANDLE: u32 = 1 << 16;
 const LIMITED: u32 = 48;
 const UNLIMITED: u32 = 1;
@@ -62,7 +62,7 @@ impl Htb {
         Htb { rate, burst_ticks, is_limited_by_default, subnets: subnets.into_iter().collect() }
     }
 
-    /// Messages that make it the root discipline of a device without one.
+    /// Messages that make it the root qdisc of a device without one.
     pub fn create_on(&self, link: u32, name: &str) -> Vec<Message> {
         let (default, other) =
             if self.is_limited_by_default { (LIMITED, UNLIMITED) } else { (UNLIMITED, LIMITED) };
@@ -71,7 +71,7 @@ impl Htb {
         glob[..4].copy_from_slice(&VERSION.to_ne_bytes());
         glob[4..8].copy_from_slice(&10u32.to_ne_bytes());
         glob[8..12].copy_from_slice(&default.to_ne_bytes());
-        let discipline = Message::new(libc::RTM_NEWQDISC, REPLACE, doing())
+        let qdisc = Message::new(libc::RTM_NEWQDISC, REPLACE, doing())
             .raw(&header(link, HANDLE, ROOT, 0))
             .string(TCA_KIND, "htb")
             .nest(TCA_OPTIONS, |m| m.bytes(HTB_INIT, &glob));
@@ -96,7 +96,7 @@ impl Htb {
                 .string(TCA_KIND, "u32")
                 .nest(TCA_OPTIONS, |m| m.u32(U32_CLASSID, HANDLE | other).bytes(U32_SEL, &selector(subnet)))
         };
-        [discipline].into_iter().chain(classes).chain(self.subnets.iter().map(filter)).collect()
+        [qdisc].into_iter().chain(classes).chain(self.subnets.iter().map(filter)).collect()
     }
 }
 
@@ -155,11 +155,11 @@ fn subnet(selector: &[u8]) -> Option<Subnet> {
     Some((address, u8::try_from(prefix).ok()?))
 }
 
-/// The limit on a device; `None` if its root discipline is another one, or its limited class is missing.
+/// The limit on a device; `None` if its root qdisc is another one, or its limited class is missing.
 pub fn find(route: &mut Socket, link: u32) -> Result<Option<Htb>> {
     let doing = || format!("list the limits of link number {link}");
-    let disciplines = Message::new(libc::RTM_GETQDISC, 0, doing()).raw(&header(link, 0, 0, 0));
-    let default = route.list(disciplines, |frame| default_class(&frame, link))?.into_iter().next();
+    let qdiscs = Message::new(libc::RTM_GETQDISC, 0, doing()).raw(&header(link, 0, 0, 0));
+    let default = route.list(qdiscs, |frame| default_class(&frame, link))?.into_iter().next();
     let classes = Message::new(libc::RTM_GETTCLASS, 0, doing()).raw(&header(link, 0, 0, 0));
     let limited = route.list(classes, |frame| limited_class(&frame))?.into_iter().next();
     let (Some(default), Some((rate, burst_ticks))) = (default, limited) else { return Ok(None) };

@@ -52,14 +52,14 @@ pub struct Filter {
     pub program: Option<u32>,
 }
 
-/// A message that adds the discipline that holds programs. It does not queue.
+/// A message that adds the qdisc that holds programs. It does not queue.
 pub fn add_clsact(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_NEWQDISC, rt::CREATE, format!("prepare {name} for programs"))
         .raw(&header(link, INGRESS_HANDLE, INGRESS, 0))
         .string(TCA_KIND, "clsact")
 }
 
-/// A message that deletes the discipline with all programs.
+/// A message that deletes the qdisc with all programs.
 pub fn delete_clsact(link: u32, name: &str) -> Message {
     Message::new(libc::RTM_DELQDISC, 0, format!("remove the programs from {name}"))
         .raw(&header(link, INGRESS_HANDLE, INGRESS, 0))

@@ -1,4 +1,4 @@
-//! What plugins do for the agent's fast path: a pod's device has the discipline for programs from its creation.
+//! What plugins do for the agent's fast path: a pod's device has the qdisc for programs from its creation.
 
 #![allow(clippy::unwrap_used)] // A test that cannot go on says so.
 
@@ -28,7 +28,7 @@ fn config(bridge: &str) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": bridge, "hairpinMode": true, "ipam": {}})
 }
 
-/// ADD of bridge, with its result and the disciplines of the pod's host end.
+/// ADD of bridge, with its result and the qdiscs of the pod's host end.
 fn add(pod: &Pod, ifname: &str, path: &str) -> (Value, Vec<String>) {
     let source = Source { path: path.into(), ..pod.source(ifname) };
     let result = call(&Bridge, Command::Add, &source, &config("br7")).unwrap();
@@ -38,21 +38,21 @@ fn add(pod: &Pod, ifname: &str, path: &str) -> (Value, Vec<String>) {
     assert_eq!(link["master"], "br7");
     assert_eq!(link["linkinfo"]["info_slave_data"]["hairpin"], true);
     assert!(link["ifalias"].as_str().unwrap().ends_with(ifname));
-    (result, disciplines(&device))
+    (result, qdiscs(&device))
 }
 
 fn host_end(result: &Value) -> String {
     result["interfaces"][1]["name"].as_str().unwrap().to_owned()
 }
 
-fn disciplines(device: &str) -> Vec<String> {
+fn qdiscs(device: &str) -> Vec<String> {
     let all = read(&format!("tc -j qdisc show dev {device}"));
     let kinds = all.as_array().unwrap().iter().map(|one| one["kind"].as_str().unwrap().to_owned());
     kinds.filter(|kind| kind != "noqueue").collect()
 }
 
 #[test]
-fn a_pod_gets_the_discipline_for_programs_only_while_the_fast_path_is_on() {
+fn a_pod_gets_the_qdisc_for_programs_only_while_the_fast_path_is_on() {
     with_pod(|pod| {
         assert_eq!(add(pod, "eth0", "").1, Vec::<String>::new());
         turn_on();
@@ -63,7 +63,7 @@ fn a_pod_gets_the_discipline_for_programs_only_while_the_fast_path_is_on() {
 }
 
 #[test]
-fn limits_replace_the_discipline_for_programs() {
+fn limits_replace_the_qdisc_for_programs() {
     with_pod(|pod| {
         turn_on();
         let (result, _) = add(pod, "eth0", "");
@@ -72,15 +72,15 @@ fn limits_replace_the_discipline_for_programs() {
             "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000,
         });
         limits["prevResult"] = pod.call(&Bandwidth, Command::Add, "eth0", &limits).unwrap();
-        assert_eq!(disciplines(&host_end(&result)), ["tbf", "ingress"]);
+        assert_eq!(qdiscs(&host_end(&result)), ["tbf", "ingress"]);
         pod.call(&Bandwidth, Command::Check, "eth0", &limits).unwrap();
         pod.call(&Bandwidth, Command::Del, "eth0", &limits).unwrap();
     });
 }
 
-/// Go's `bandwidth` fails on a device with the discipline for programs.
+/// Go's `bandwidth` fails on a device with the qdisc for programs.
 #[test]
-fn a_pod_whose_limits_another_project_sets_gets_no_discipline_for_programs() {
+fn a_pod_whose_limits_another_project_sets_gets_no_qdisc_for_programs() {
     with_pod(|pod| {
         turn_on();
         let folder = std::env::temp_dir().join(format!("plugins-{}", pod.container));
