@@ -32,6 +32,7 @@ use podwire_block_ipam::Ownership;
 use podwire_fast_path::FastPath;
 use podwire_http_server::Listen;
 use podwire_overlay::UplinkPreference;
+use podwire_policy_agent::PolicyAgent;
 use podwire_services::ServicesAgent;
 use tracing::info;
 
@@ -103,10 +104,10 @@ where
     let services = services
         .map(|services| services::start(services, &settings.node, Vec::new(), &status))
         .transpose()?;
-    let metrics = Metrics::new(Mode::Calico, policy_agent, fast_path.clone());
+    let metrics = Metrics::new(Mode::Calico, policy_agent.clone(), fast_path.clone());
     let metrics = Arc::new(metrics.with_services(services.clone()));
     let allocator = start_allocator(&settings, &status, opener.clone())?;
-    let followers = Followers { status: &status, metrics: &metrics, services, fast_path };
+    let followers = Followers { status: &status, metrics: &metrics, services, fast_path, policy_agent };
     let _watcher = start_routes(&settings, allocator, followers, opener)?;
     if let Some(listen) = settings.health {
         http::serve(listen, status, metrics).await?;
@@ -150,6 +151,7 @@ struct Followers<'a> {
     metrics: &'a Arc<Metrics>,
     services: Option<ServicesAgent>,
     fast_path: Option<FastPath>,
+    policy_agent: Option<PolicyAgent>,
 }
 
 /// Starts the threads that write routes, the node's record and BIRD's configuration.
@@ -162,7 +164,7 @@ fn start_routes<O>(
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
 {
-    let Followers { status, metrics, services, fast_path } = followers;
+    let Followers { status, metrics, services, fast_path, policy_agent } = followers;
     let registration =
         Registration { node: settings.node.clone(), allocator: allocator.clone(), opener: opener.clone() };
     let registrations = Registrations::start(registration, status.clone())?;
@@ -180,6 +182,7 @@ where
         bgp,
         services,
         fast_path,
+        policy_agent,
         status: status.clone(),
         metrics: metrics.clone(),
     })?;

@@ -55,7 +55,9 @@ pub fn apply(
     let changed = tunnel::apply(host.nft()?, &guard)?;
     let uplinks = cluster.local.subnets.iter().map(|subnet| subnet.uplink.name.clone());
     let pod_links = tunnel_guard::pod_links(&desired, &links, uplinks, &rules);
-    let report = Report { unreachable: desired.unreachable.clone(), changed, pod_links, ..Report::default() };
+    let vxlan_ports = guard.vxlan_ports;
+    let unreachable = desired.unreachable.clone();
+    let report = Report { unreachable, changed, pod_links, vxlan_ports, ..Report::default() };
 
     // A single address belongs to one pod, which has its own route or none.
     let pod_cidrs = cluster

@@ -22,6 +22,8 @@ pub struct Report {
     /// The links by which packets leave with the addresses of pods: tunnels, links of direct routes, and the uplinks
     /// unless all pods are masqueraded.
     pub pod_links: BTreeSet<String>,
+    /// The UDP ports of VXLAN. The guard of the tunnels drops packets to them that no peer sent.
+    pub vxlan_ports: BTreeSet<u16>,
 }
 
 /// The number of owned objects in the kernel.

@@ -1,5 +1,6 @@
 //! The handle of the policy thread.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -54,6 +55,12 @@ impl PolicyAgent {
     /// Sets the networks that contain only addresses of this node's pods, and the node's own addresses.
     pub fn set_networks(&self, pods: Vec<IpNet>, node: Vec<IpAddr>) -> Result<()> {
         self.send(Message::Networks { pods, node })
+    }
+
+    /// Sets the UDP ports of the node to which no pod can send, because another table drops what other nodes did not send,
+    /// and excludes the rest from conntrack. Policies do not look at these packets.
+    pub fn set_guarded_ports(&self, ports: BTreeSet<u16>) -> Result<()> {
+        self.send(Message::GuardedPorts(ports))
     }
 
     /// Adds an attached interface. The response arrives when its policies are enforced, unless that takes longer than

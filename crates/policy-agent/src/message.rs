@@ -1,5 +1,6 @@
 //! Messages to the policy thread.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::mpsc::Sender;
 use std::time::{Instant, SystemTime};
@@ -32,6 +33,8 @@ pub(crate) enum Message {
         /// The node's own addresses.
         node: Vec<IpAddr>,
     },
+    /// The UDP ports to which only other nodes can send.
+    GuardedPorts(BTreeSet<u16>),
     /// A plugin attached an interface and waits for the response.
     Attach(Waiting),
     /// A plugin detached an interface.

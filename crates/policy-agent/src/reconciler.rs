@@ -76,6 +76,7 @@ pub(crate) struct PolicyReconciler {
     node: LocalNode,
     lists_pods: bool,
     pod_networks: Vec<IpNet>,
+    guarded_ports: BTreeSet<u16>,
     /// Plugins that wait for a response.
     waiting: Vec<Waiting>,
     /// The time of the first change that is not in the kernel yet.
@@ -129,6 +130,7 @@ impl PolicyReconciler {
             node: LocalNode { name: options.node_name, addresses: Vec::new() },
             lists_pods: options.lists_pods,
             pod_networks: Vec::new(),
+            guarded_ports: BTreeSet::new(),
             waiting: Vec::new(),
             changed_at: Some(Instant::now()),
             as_of: None,
@@ -144,9 +146,14 @@ impl PolicyReconciler {
 
     /// Applies the program. If the kernel cannot log dropped packets, the rules do without.
     fn apply(&mut self, program: &Program, ports: Vec<PodPort>) -> Result<Change> {
-        let pod_networks = self.pod_networks.clone();
-        let (sample_drops, block_closed_connections) = (self.drop_log.is_some(), self.cleanup.is_some());
-        let input = NodeInput { pod_networks, ports, sample_drops, block_closed_connections };
+        let sample_drops = self.drop_log.is_some();
+        let input = NodeInput {
+            pod_networks: self.pod_networks.clone(),
+            guarded_ports: self.guarded_ports.clone(),
+            ports,
+            sample_drops,
+            block_closed_connections: self.cleanup.is_some(),
+        };
         match self.tables.apply(program, &input) {
             Err(error) if sample_drops && error.is_unsupported() => {
                 let change = self.tables.apply(program, &NodeInput { sample_drops: false, ..input })?;
@@ -295,6 +302,7 @@ impl Reconciler for PolicyReconciler {
                 }
                 (self.pod_networks, self.node.addresses) = (pods, node);
             }
+            Message::GuardedPorts(ports) => self.guarded_ports = ports,
             Message::Attach(waiting) => {
                 waiting.interface.host_interface.iter().for_each(|port| self.indexes.forget(&port.name));
                 self.released.release(self.cluster.attach(waiting.interface.clone()));

@@ -13,8 +13,8 @@ use podwire_policy_agent::dataplane::{Change, DropCounters, DropSample, DropSamp
 use serde_json::json;
 use testbed::Outcome::{Reached, Refused, Timeout};
 use testbed::{
-    apply, cluster_policy, connect_tcp, connect_tcp_denied, network_policy, on_node, pod, run, serve,
-    snapshot, Endpoint,
+    apply, cluster_policy, connect_tcp, connect_tcp_denied, network_policy, on_node, pod, run,
+    send_udp_within, serve, snapshot, Endpoint, DENIED_TIMEOUT,
 };
 
 #[test]
@@ -100,6 +100,29 @@ fn the_own_node_and_the_pod_itself_are_always_reachable() {
         apply(nft, &[&objects[..], &[no_node]].concat());
         assert_eq!(a.run_inside(|| connect_tcp_denied("192.0.2.1", 90)), Timeout);
         assert_eq!(connect_tcp(&a.ip4, 80), Reached);
+    });
+}
+
+/// The guard of the tunnels drops what pods send to its ports. Policies look at no packet that it lets through.
+#[test]
+fn packets_between_nodes_are_not_checked() {
+    on_node(|nft| {
+        let a = Endpoint::bridged(10);
+        [90, 8472].into_iter().for_each(serve);
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "node" }, "status": { "addresses": [
+            { "type": "InternalIP", "address": "10.1.0.1" }] } });
+        let no_node = cluster_policy(
+            "node",
+            json!({ "tier": "Admin", "priority": 1, "subject": { "namespaces": {} },
+                "egress": [{ "action": "Deny", "to": [{ "nodes": {} }] }] }),
+        );
+        let program = compile(&snapshot(&[node, pod("a", json!({}), &a), no_node]), Some("node")).program;
+        nft.apply(&program, &NodeInput { guarded_ports: [8472].into(), ..NodeInput::default() }).unwrap();
+        let answer = |port| a.run_inside(move || send_udp_within(DENIED_TIMEOUT, "10.1.0.1", port, 9));
+        assert_eq!([answer(90), answer(8472)], [Timeout, Timeout], "conntrack tracks these packets");
+        run("nft add table inet t; nft add chain inet t p { type filter hook prerouting priority raw \\; }");
+        run("nft add rule inet t p udp dport { 90, 8472 } notrack");
+        assert_eq!([answer(90), answer(8472)], [Timeout, Reached]);
     });
 }
 

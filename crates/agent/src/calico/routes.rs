@@ -14,6 +14,7 @@ use podwire_fs::FileError;
 use podwire_kernel::{sysctl, Host};
 use podwire_netlink::rt::address;
 use podwire_overlay::{BlockBackend, FirewallOptions, ObjectCounts, Uplink, UplinkPreference};
+use podwire_policy_agent::PolicyAgent;
 use podwire_reconcile::{Handle, Reconciler};
 use podwire_services::ServicesAgent;
 use tracing::{debug, info, warn};
@@ -45,6 +46,7 @@ pub(crate) struct RouteOptions {
     /// The Services, which must know the networks of this node's pods.
     pub(crate) services: Option<ServicesAgent>,
     pub(crate) fast_path: Option<FastPath>,
+    pub(crate) policy_agent: Option<PolicyAgent>,
     pub(crate) status: StatusHandle,
     pub(crate) metrics: Arc<Metrics>,
 }
@@ -124,6 +126,9 @@ impl RouteReconciler {
             // BGP can lead any route over the uplinks.
             let uplinks = links.iter().filter(|_| self.options.bgp.is_some()).map(|link| link.name.clone());
             fast_path.set_links(uplinks.chain(report.pod_links.iter().cloned()).collect());
+        }
+        if let Some(policy_agent) = &self.options.policy_agent {
+            policy_agent.set_guarded_ports(report.vxlan_ports)?;
         }
         if let Some(bgp) = &self.options.bgp {
             let addresses = links.iter().map(|uplink| uplink.address).collect();

@@ -284,6 +284,9 @@ impl Daemon {
                 if let Some(fast_path) = &self.fast_path {
                     fast_path.set_links(applied.pod_links.iter().cloned().collect());
                 }
+                if let Some(policy_agent) = &self.policy_agent {
+                    policy_agent.set_guarded_ports(applied.vxlan_ports.clone())?;
+                }
                 self.announce(network, &applied).await
             }
             Event::Failed(why) => {

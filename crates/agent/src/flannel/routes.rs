@@ -46,6 +46,7 @@ pub(crate) struct Applied {
     pub devices: Vec<TunnelDevice>,
     /// The links by which packets leave with the addresses of pods.
     pub pod_links: BTreeSet<String>,
+    pub vxlan_ports: BTreeSet<u16>,
     pub objects: ObjectCounts,
     pub took: Duration,
 }
@@ -139,6 +140,7 @@ impl RouteReconciler {
                 .collect(),
             devices: report.tunnels,
             pod_links: report.pod_links,
+            vxlan_ports: report.vxlan_ports,
             objects: report.objects,
             took: Duration::ZERO,
         })

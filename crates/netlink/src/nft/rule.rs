@@ -28,6 +28,8 @@ impl Rule {
     pub const ESTABLISHED: u32 = 1 << 1;
     /// `ct state` bit of a connection that another one announced.
     pub const RELATED: u32 = 1 << 2;
+    /// `ct state` bit of a packet that a rule excluded from conntrack.
+    pub const UNTRACKED: u32 = 1 << 6;
     /// `ct status` bit of a connection whose destination is rewritten.
     pub const DNAT: u32 = 1 << 5;
     /// `ct status` bit of a connection whose source is rewritten.

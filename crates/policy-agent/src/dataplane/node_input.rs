@@ -1,5 +1,6 @@
 //! What the rules of a node depend on besides the policy program.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -10,6 +11,9 @@ pub struct NodeInput {
     /// Networks that contain only pod addresses. An address in them that no pod of the program has belongs to a pod
     /// that starts, or that was deleted and still runs: the rules drop its packets.
     pub pod_networks: Vec<IpNet>,
+    /// UDP ports of the node to which no pod can send: the guard of the tunnels drops it. Packets to them that conntrack
+    /// does not track need no check.
+    pub guarded_ports: BTreeSet<u16>,
     /// The node's ends of the pods' veth pairs.
     pub ports: Vec<PodPort>,
     /// Whether the kernel sends some of the dropped packets to [`DropSamples`](super::DropSamples).

@@ -24,7 +24,7 @@ use serde_json::{json, Value};
 /// For a response that must come, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// For a response that must not come: a connection without one in this time counts as denied.
-const DENIED_TIMEOUT: Duration = Duration::from_secs(3);
+pub const DENIED_TIMEOUT: Duration = Duration::from_secs(3);
 /// A datagram may be lost; it is sent again after this time.
 const RESEND_AFTER: Duration = Duration::from_secs(1);
 /// Makes IPv6 addresses usable at once.

@@ -9,7 +9,7 @@ use super::family::NftFamily;
 use super::model::DesiredTable;
 use super::names::{EGRESS, INGRESS, POD_NETWORKS, POD_TO_ITSELF};
 use super::reasons::{Reasons, UNKNOWN_POD};
-use super::source_check::link_messages;
+use super::source_check::{link_messages, UDP};
 use super::{closed_connections, granted_prefixes};
 use crate::dataplane::node_input::NodeInput;
 
@@ -28,7 +28,12 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
         // Replies, and errors about accepted packets: policies check the first packet of a connection. Conntrack
         // reassembles fragments first, so every packet that is checked has its ports.
         let established = Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept();
-        table.add_base_chain(name, base, vec![established, Rule::new().jump(chain)]);
+        let mut rules = vec![established];
+        if hook == Hook::Input {
+            rules.extend(input.guarded_ports.iter().map(|port| between_nodes(*port)));
+        }
+        rules.push(Rule::new().jump(chain));
+        table.add_base_chain(name, base, rules);
     }
     for (name, direction) in [(EGRESS, Direction::Egress), (INGRESS, Direction::Ingress)] {
         let mut rules = if input.block_closed_connections {
@@ -44,6 +49,16 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
         rules.extend(of_family(IpFamily::V6, name, direction, input, reasons));
         table.add_chain(name, rules);
     }
+}
+
+/// Accepts the packets between nodes that come to this port. The guard of the tunnels has checked them, and has excluded
+/// them from conntrack.
+fn between_nodes(port: u16) -> Rule {
+    Rule::new()
+        .any_bit(Field::CtState, Rule::UNTRACKED)
+        .is(Field::Protocol, &[UDP])
+        .is(Field::PortDestination, &port.to_be_bytes())
+        .accept()
 }
 
 /// What a pod may send to itself, the lookup of its chain, and what no listed pod sends or receives.

@@ -37,7 +37,7 @@ pub(super) const LINK_LOCAL_BITS: u8 = 10;
 const GROUPS: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0));
 const GROUP_BITS: u8 = 8;
 pub(super) const ICMPV6: u8 = 58; // IPPROTO_ICMPV6
-const UDP: u8 = 17; // IPPROTO_UDP
+pub(super) const UDP: u8 = 17; // IPPROTO_UDP
 
 // Types of ICMPv6 messages: RFC 2710, RFC 4861 and RFC 3810.
 const MULTICAST_QUERY: u8 = 130;
