@@ -56,7 +56,7 @@ const DAMAGE: &[&str] = &[
     "nft delete table inet podwire_tunnel",
     "nft flush chain inet podwire_tunnel input",
     "nft delete element inet podwire_tunnel peers4 { 192.168.10.12 }",
-    "nft add element inet podwire_tunnel ports { 53 }",
+    "nft add element inet podwire_tunnel local4 { 192.168.10.99 }",
 ];
 
 #[test]

@@ -35,8 +35,6 @@ use crate::error::Result;
 pub const TABLE: Table = Table::named(Family::Inet, "podwire_tunnel");
 /// Before everything else that might accept the packet.
 const PRIORITY: i32 = -300;
-/// The UDP ports of the VXLAN devices.
-const PORTS: &str = "ports";
 
 /// Addresses that no router forwards, so they are no outside sources.
 const LINK_LOCAL: [IpNet; 2] = [
@@ -151,7 +149,6 @@ pub fn remove(nft: &mut Socket) -> Result<bool> {
 
 fn add_sets(change: &mut Transaction) {
     change.add_table(&TABLE);
-    change.add_set(&TABLE, &Set::of(PORTS, &[Type::Port]));
     for part in &PARTS {
         change.add_set(&TABLE, &Set::of(part.usual, &[Type::IfIndex, part.kind, part.kind, part.kind]));
         change.add_set(&TABLE, &Set::of(part.local, &[part.kind]));
@@ -164,8 +161,7 @@ fn add_sets(change: &mut Transaction) {
 impl TunnelGuard {
     /// The desired content of each set.
     fn contents(&self) -> Vec<(&'static str, Vec<Range>)> {
-        let ports = self.vxlan_ports.iter().map(|port| vec![Element::key(Value::default().and_port(*port))]);
-        let mut contents = vec![(PORTS, ports.collect())];
+        let mut contents = Vec::new();
         let address = |ip: &IpAddr| vec![Element::key(Value::ip(*ip))];
         for part in &PARTS {
             let has_family = |ip: &&IpAddr| IpFamily::of(**ip) == part.ip;
@@ -243,8 +239,12 @@ impl TunnelGuard {
         ] {
             change.add_base_chain(&TABLE, chain, &Base::new(ChainKind::Filter, hook, PRIORITY));
             change.flush_chain(&TABLE, chain);
-            let vxlan = Rule::new().is(Field::Protocol, &[UDP]).in_set(&[Field::PortDestination], PORTS);
-            change.add_rule(&TABLE, chain, &vxlan.jump(of_vxlan));
+            // All packets of the node pass here. A set of ports would take longer than the one port that most nodes have.
+            for port in &self.vxlan_ports {
+                let vxlan = Rule::new().is(Field::Protocol, &[UDP]);
+                let vxlan = vxlan.is(Field::PortDestination, &port.to_be_bytes());
+                change.add_rule(&TABLE, chain, &vxlan.jump(of_vxlan));
+            }
         }
         if self.has_ipip {
             let sent = part4.ipip().in_set(&[part4.destination], part4.peers).counter().drop();
