@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "policy",
         ],
     ),
-    ("services", &["ip", "netlink", "reconcile", "policy"]),
+    ("services", &["ip", "netlink", "reconcile", "http-server", "policy"]),
     (
         "agent",
         &[

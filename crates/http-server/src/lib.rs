@@ -1,26 +1,29 @@
 //! The HTTP server of the daemons for health and metrics.
 //!
-//! Input: addresses, and a router for clients on the node and one for all others. The server always listens on
-//! loopback, and on one more address if the administrator chooses one.
+//! Input: addresses, and a router for clients on the node and one for all others. [`serve`] always listens on loopback,
+//! and on one more address if the administrator chooses one. A [`Server`] listens on one address until it is dropped.
 //!
 //! Invariant: no client can stop the server or make it grow. A connection carries one request and ends after
-//! [`CONNECTION_TIMEOUT`]. Clients on the node and all others each have at most [`MAX_CONNECTIONS`] for each listener;
-//! the next one takes the place of the oldest. So idle and half-open connections delay no request, and connections
-//! from pods never replace one of the kubelet.
+//! [`CONNECTION_TIMEOUT`]. Clients on the node and all others each have at most [`MAX_CONNECTIONS`] for each listener of
+//! [`serve`], and for all servers with the same [`Connections`]; the next one takes the place of the oldest. So idle and
+//! half-open connections delay no request, and connections from pods never replace one of the kubelet.
 
 #![forbid(unsafe_code)]
 
 mod connections;
+mod server;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use connections::Connections;
+pub use connections::Connections;
+pub use server::Server;
 
 /// The longest lifetime of a connection.
 pub const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,12 +54,19 @@ pub struct Error {
 }
 
 /// What the server serves.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Routes {
     /// For clients on the node.
     pub local: Router,
     /// For all other clients.
     pub remote: Router,
+}
+
+impl Routes {
+    /// The same for all clients.
+    pub fn for_all(router: Router) -> Routes {
+        Routes { local: router.clone(), remote: router }
+    }
 }
 
 impl Listen {
@@ -92,24 +102,38 @@ pub async fn serve(listen: Listen, routes: Routes) -> Result<Vec<SocketAddr>, Er
     let mut bound = Vec::new();
     for listener in listeners {
         bound.extend(listener.local_addr());
-        tokio::spawn(accept(listener, routes.clone()));
+        tokio::spawn(accept(Arc::new(listener), routes.clone(), Connections::default()));
     }
     Ok(bound)
 }
 
 /// Whether the node does not have the address, or not its family.
 fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable || is_family_absent(error)
+}
+
+/// Whether the node does not have the address family: an IPv4 node whose kernel has no IPv6.
+pub fn is_family_absent(error: &io::Error) -> bool {
     // EAFNOSUPPORT has no `ErrorKind`.
     const EAFNOSUPPORT: i32 = 97;
-    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(EAFNOSUPPORT)
+    error.raw_os_error() == Some(EAFNOSUPPORT)
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    let socket = new_socket(address)?;
     if address.is_ipv6() {
         // `::` includes IPv4 whatever net.ipv6.bindv6only says.
         socket.set_only_v6(!address.ip().is_unspecified())?;
     }
+    bind_and_listen(socket, address)
+}
+
+/// A socket that is not bound yet.
+fn new_socket(address: SocketAddr) -> io::Result<Socket> {
+    Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))
+}
+
+fn bind_and_listen(socket: Socket, address: SocketAddr) -> io::Result<TcpListener> {
     // A restarted daemon does not wait for connections in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
@@ -117,13 +141,10 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-async fn accept(listener: TcpListener, routes: Routes) {
-    let mut local = Connections::new(routes.local);
-    let mut remote = Connections::new(routes.remote);
+async fn accept(listener: Arc<TcpListener>, routes: Routes, connections: Connections) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) if peer.ip().to_canonical().is_loopback() => local.add(stream),
-            Ok((stream, _)) => remote.add(stream),
+            Ok((stream, peer)) => connections.add(stream, peer.ip(), &routes),
             Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use axum::routing::get;
 use axum::Router;
-use podwire_http_server::{serve, Listen, Routes, CONNECTION_TIMEOUT};
+use podwire_http_server::{serve, Connections, Listen, Routes, Server, CONNECTION_TIMEOUT};
 
 const PORT: u16 = 8081;
 /// Opens connections, sends half a request on each, says so, and waits until its standard input ends.
@@ -206,4 +206,71 @@ fn a_node_without_ipv6_serves_ipv4() {
     })
     .join()
     .unwrap();
+}
+
+/// Runs `test` in a runtime and a fresh network namespace with 192.0.2.1 as the node's address.
+fn in_runtime(test: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| {
+        podwire_netlink::sys::new_network_namespace().unwrap();
+        run("ip link set lo up && ip addr add 192.0.2.1/32 dev lo");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let answering = std::thread::spawn(move || runtime.block_on(stopped));
+        let _runtime = handle.enter();
+        test();
+        drop(stop);
+        let _ = answering.join().unwrap();
+    })
+    .join()
+    .unwrap();
+}
+
+fn server(address: &str, connections: &Connections) -> std::io::Result<Server> {
+    let routes = Routes::for_all(Router::new().fallback(|| async { "ok\n" }));
+    Server::start(address.parse().unwrap(), routes, connections)
+}
+
+#[test]
+fn a_dropped_server_frees_its_port_at_once() {
+    in_runtime(|| {
+        let connections = Connections::default();
+        for _ in 0..100 {
+            let one = server("192.0.2.1:8081", &connections).unwrap();
+            assert_eq!(ask("192.0.2.1", "/any").unwrap(), "HTTP/1.1 200 OK");
+            let second = server("192.0.2.1:8081", &connections).unwrap_err();
+            assert_eq!(second.kind(), std::io::ErrorKind::AddrInUse);
+            drop(one);
+            assert_eq!(ask("192.0.2.1", "/any").unwrap_err().kind(), std::io::ErrorKind::ConnectionRefused);
+        }
+    });
+}
+
+#[test]
+fn a_server_answers_at_an_address_that_comes_later() {
+    in_runtime(|| {
+        let connections = Connections::default();
+        let _servers = ["192.0.2.9:8081", "[2001:db8::9]:8081"].map(|at| server(at, &connections).unwrap());
+        run("ip addr add 192.0.2.9/32 dev lo && ip addr add 2001:db8::9/128 dev lo nodad");
+        for ip in ["192.0.2.9", "2001:db8::9"] {
+            assert_eq!(ask(ip, "/").unwrap(), "HTTP/1.1 200 OK", "{ip}");
+        }
+    });
+}
+
+#[test]
+fn servers_share_the_limit_of_connections() {
+    in_runtime(|| {
+        let connections = Connections::default();
+        let _servers = ["192.0.2.1:8081", "192.0.2.1:8082"].map(|at| server(at, &connections).unwrap());
+        let mut slow = TcpStream::connect(("192.0.2.1", 8082)).unwrap();
+        slow.set_read_timeout(Some(CONNECTION_TIMEOUT / 2)).unwrap();
+        write!(slow, "GET / HTTP/1.1\r\n").unwrap();
+        let _flood = Flood::start("192.0.2.1", 200);
+        // The end of the stream, or a reset, before the connection's own time is over.
+        if let Err(error) = slow.read(&mut [0; 100]) {
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+        }
+        assert_eq!(ask("192.0.2.1", "/").unwrap(), "HTTP/1.1 200 OK");
+    });
 }

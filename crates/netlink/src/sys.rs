@@ -36,6 +36,6 @@ pub use socket::{
     bind_netlink, connect_unix, disable_fragmentation, icmp_socket, interface, interface_name,
     netlink_socket, path_mtu, receive, send, set_netlink_option, set_send_buffer,
 };
-pub use system::{random, since_boot, user_id};
+pub use system::{max_open_files, random, since_boot, user_id};
 pub use tap::{create_tap, TapFailure, TapSpec};
 pub use terminal::terminal_columns;

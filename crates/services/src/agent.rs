@@ -3,20 +3,24 @@
 //! It takes the events of a source and the node's networks, and reconciles after each. It changes nothing before the source
 //! has listed every kind: a source that does not answer is not a cluster without Services.
 
+mod measurements;
 mod node_addresses;
 mod reconciler;
 mod status;
+mod trigger_times;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use podwire_reconcile::Handle;
 use serde_json::Value;
 
+use crate::health::{HealthReport, Now};
 use crate::{Error, Kind, ObjectName, Result};
-use reconciler::ServicesReconciler;
-pub use status::ServicesStatus;
-use status::StatusHandle;
+pub use measurements::Measurements;
+use reconciler::{ServicesReconciler, Shared};
+pub use status::{Events, ServicesStatus};
 
 /// The interval between reconciles without an event.
 const RESYNC: Duration = Duration::from_secs(30);
@@ -29,6 +33,8 @@ pub struct ServicesOptions {
     /// The networks whose addresses of this node serve NodePorts; `None` is the first address of each family in the status
     /// of the Node. A family without a network is served at all addresses.
     pub node_port_networks: Option<Vec<IpNet>>,
+    /// Where `/healthz` and `/livez` are served, as by kube-proxy; the unspecified address is all addresses of both families.
+    pub healthz: Option<SocketAddr>,
 }
 
 /// An event of a source.
@@ -54,30 +60,45 @@ enum Message {
 #[derive(Clone, Debug)]
 pub struct ServicesAgent {
     thread: Handle<Message>,
-    status: StatusHandle,
+    shared: Shared,
 }
 
 impl ServicesAgent {
     /// Starts the thread in the network namespace of the caller.
     pub fn start(options: ServicesOptions) -> Result<ServicesAgent> {
-        let status = StatusHandle::default();
-        let reconciler = ServicesReconciler::new(options, status.clone())?;
+        let shared = Shared::default();
+        let reconciler = ServicesReconciler::new(options, shared.clone())?;
         let thread = podwire_reconcile::spawn("services", RESYNC, reconciler).map_err(Error::Thread)?;
-        Ok(ServicesAgent { thread, status })
+        Ok(ServicesAgent { thread, shared })
     }
 
     /// Delivers an event of the source.
     pub fn update(&self, update: Update) -> Result<()> {
-        Ok(self.thread.send(Message::Update(update))?)
+        self.send(Message::Update(update))
     }
 
     /// Sets the networks that contain only addresses of this node's pods.
     pub fn set_pod_networks(&self, networks: Vec<IpNet>) -> Result<()> {
-        Ok(self.thread.send(Message::PodNetworks(networks))?)
+        self.send(Message::PodNetworks(networks))
+    }
+
+    fn send(&self, message: Message) -> Result<()> {
+        self.shared.health.lock().times.queued(Now::read());
+        Ok(self.thread.send(message)?)
     }
 
     /// The status after the last reconcile.
     pub fn status(&self) -> ServicesStatus {
-        self.status.lock().clone()
+        self.shared.status.lock().clone()
+    }
+
+    /// The durations that the thread measures.
+    pub fn measurements(&self) -> &Measurements {
+        &self.shared.measurements
+    }
+
+    /// What is measured about `/healthz` and `/livez`.
+    pub fn health(&self) -> HealthReport {
+        self.shared.health.report()
     }
 }

@@ -2,10 +2,12 @@
 //! API.
 
 mod endpoint_slice;
+mod node;
 mod service;
 
 pub use endpoint_slice::{Conditions, Endpoint, EndpointPort, EndpointSlice, Hints, NamedHint};
-pub use podwire_policy::api::{Labels, Node};
+pub use node::{Node, NodeAddress, NodeSpec, NodeStatus, Taint};
+pub use podwire_policy::api::Labels;
 pub use service::{ClientIpConfig, LoadBalancerIngress, LoadBalancerStatus, Service, ServicePort};
 pub use service::{ServiceSpec, ServiceStatus, SessionAffinityConfig};
 
@@ -16,7 +18,7 @@ const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 /// Services and slices with this label have no address of their own.
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Name, namespace, labels and age.
+/// Name, namespace, labels, age and deletion.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ObjectMeta {
@@ -28,6 +30,8 @@ pub struct ObjectMeta {
     pub labels: Labels,
     /// The time of creation, as the API server writes it.
     pub creation_timestamp: String,
+    /// The time at which the deletion began; empty if it did not.
+    pub deletion_timestamp: String,
 }
 
 impl ObjectMeta {

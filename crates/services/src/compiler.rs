@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::api::Node;
 use crate::claims::{claims, Claim, ClaimKind};
 use crate::desired::Desired;
 use crate::endpoints::join;
 use crate::frontends::Frontend;
-use crate::health_checks::HealthCheck;
+use crate::health::HealthCheck;
 use crate::node::{LocalNode, NodeInput};
 use crate::objects::{describe, Kind, ObjectName, Objects};
 use crate::spec::ServiceSpec;
@@ -61,6 +62,16 @@ impl Compiler {
         self.objects.put(object);
     }
 
+    /// The object of this node, if there is one.
+    pub fn own_node(&self) -> Option<&Node> {
+        self.objects.nodes.get(&ObjectName { namespace: String::new(), name: self.input.name.clone() })
+    }
+
+    /// The addresses at which this node serves NodePorts, as of the last [`desired`](Compiler::desired).
+    pub fn node_port_addresses(&self) -> &[IpAddr] {
+        self.node.as_ref().map_or(&[], |node| &node.node_port_addresses)
+    }
+
     /// The desired state of the node.
     pub fn desired(&mut self) -> Desired {
         self.compile_changed();
@@ -87,8 +98,7 @@ impl Compiler {
     }
 
     fn compile_changed(&mut self) {
-        let name = ObjectName { namespace: String::new(), name: self.input.name.clone() };
-        let node = LocalNode::new(&self.input, self.objects.nodes.get(&name));
+        let node = LocalNode::new(&self.input, self.own_node());
         let mut changed = self.objects.take_changed();
         if self.node.as_ref() != Some(&node) {
             changed.extend(self.objects.services.keys().cloned());
@@ -129,8 +139,8 @@ impl Compiled {
             compiled.claims = claims(name, &spec, &endpoints, node, problems);
             let here = endpoints.values().flatten().filter(|endpoint| endpoint.local != Some(false));
             compiled.local_endpoint_ips = here.map(|endpoint| endpoint.addr.ip()).collect();
-            compiled.health_check =
-                spec.health_check_port.map(|port| (port, HealthCheck::new(name, &endpoints)));
+            let health_check = |port| (port, HealthCheck::new(name, &spec.cluster_ips, &endpoints));
+            compiled.health_check = spec.health_check_port.map(health_check);
             compiled.cluster_ips = spec.cluster_ips;
         }
         Some(compiled)

@@ -20,6 +20,9 @@ pub enum Error {
     /// The thread cannot start.
     #[error("start the thread of Services: {0}")]
     Thread(#[source] std::io::Error),
+    /// The thread that answers health checks cannot start.
+    #[error("start the servers of health checks: {0}")]
+    HealthServers(#[source] std::io::Error),
     /// The thread has ended.
     #[error(transparent)]
     Ended(#[from] podwire_reconcile::Ended),

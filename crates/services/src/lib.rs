@@ -8,7 +8,8 @@
 //! to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
 //! other objects take effect. This part does no I/O.
 //!
-//! [`dataplane`] brings the kernel to the [`Desired`] state. [`ServicesAgent`] is the thread that does so after every event.
+//! [`dataplane`] brings the kernel to the [`Desired`] state. [`ServicesAgent`] is the thread that does so after every event,
+//! and answers health checks of load balancers.
 //!
 //! The data path does not depend on the thread. When it ends, the Services stay as they are.
 
@@ -23,19 +24,19 @@ mod desired;
 mod endpoints;
 mod error;
 mod frontends;
-mod health_checks;
+mod health;
 mod node;
 mod objects;
 mod problem;
 mod selection;
 mod spec;
 
-pub use agent::{ServicesAgent, ServicesOptions, ServicesStatus, Update};
+pub use agent::{Events, Measurements, ServicesAgent, ServicesOptions, ServicesStatus, Update};
 pub use compiler::Compiler;
-pub use desired::Desired;
+pub use desired::{Desired, ServicesWithoutLocal};
 pub use error::{Error, Result};
 pub use frontends::{Backend, Frontend, Reach, Refusal};
-pub use health_checks::HealthCheck;
+pub use health::{HealthCheck, HealthReport, ResponseCounts};
 pub use node::{NodeInput, NodePortAddresses};
 pub use objects::{Kind, ObjectName, Objects};
 pub use podwire_policy::Protocol;

@@ -1,4 +1,4 @@
-//! Random bytes, the user id and the boot clock.
+//! Random bytes, the user id, the limit of open files and the boot clock.
 
 use std::io;
 use std::time::Duration;
@@ -17,6 +17,14 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
 pub fn user_id() -> u32 {
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// The number of files that this process may have open (the soft limit of `RLIMIT_NOFILE`).
+pub fn max_open_files() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to `limit`, borrowed mutably.
+    uninterrupted(|| unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) as libc::c_long })?;
+    Ok(limit.rlim_cur)
 }
 
 /// The time since boot, including suspend.

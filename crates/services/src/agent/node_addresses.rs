@@ -35,6 +35,11 @@ impl NodeAddresses {
         Ok(NodePortAddresses::These(chosen))
     }
 
+    /// Whether all addresses of a family are chosen.
+    pub fn includes_all(&self, family: IpFamily) -> bool {
+        includes_all(&self.networks, family)
+    }
+
     pub fn event_source(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
@@ -43,6 +48,12 @@ impl NodeAddresses {
     pub fn read_events(&mut self) -> Result<()> {
         self.notices.drain(|_| {}).map(drop)
     }
+}
+
+/// As in kube-proxy, no network of the family or the network of all addresses.
+fn includes_all(networks: &[IpNet], family: IpFamily) -> bool {
+    let mut of_family = networks.iter().filter(|net| IpFamily::of_net(**net) == family).peekable();
+    of_family.peek().is_none() || of_family.any(|net| net.prefix_len() == 0)
 }
 
 /// As in kube-proxy, a family without networks has all addresses. Loopback and link-local addresses never count: no other
@@ -61,6 +72,10 @@ fn is_chosen(networks: &[IpNet], ip: IpAddr) -> bool {
 mod tests {
     use super::*;
 
+    fn networks(written: &str) -> Vec<IpNet> {
+        written.split_whitespace().map(|net| net.parse().unwrap()).collect()
+    }
+
     #[test]
     fn addresses_are_chosen_as_by_kube_proxy() {
         let cases = [
@@ -74,9 +89,22 @@ mod tests {
             ("0.0.0.0/0 fd00::/64", "fd01::1", false),
             ("127.0.0.0/8", "127.0.0.1", false),
         ];
-        for (networks, ip, expected) in cases {
-            let networks: Vec<IpNet> = networks.split_whitespace().map(|net| net.parse().unwrap()).collect();
-            assert_eq!(is_chosen(&networks, ip.parse().unwrap()), expected, "{networks:?} {ip}");
+        for (written, ip, expected) in cases {
+            assert_eq!(is_chosen(&networks(written), ip.parse().unwrap()), expected, "{written:?} {ip}");
+        }
+    }
+
+    #[test]
+    fn a_family_is_unrestricted_without_a_network_or_with_that_of_all_addresses() {
+        let cases = [
+            ("", [true, true]),
+            ("192.0.2.0/24", [false, true]),
+            ("fd00::/64", [true, false]),
+            ("192.0.2.0/24 0.0.0.0/0 fd00::/64", [true, false]),
+        ];
+        for (written, expected) in cases {
+            let found = IpFamily::ALL.map(|family| includes_all(&networks(written), family));
+            assert_eq!(found, expected, "{written:?}");
         }
     }
 }

@@ -1,27 +1,44 @@
 //! The reconciler: it holds the objects and brings the kernel to the state that follows from them.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use podwire_ip::IpFamily;
 use podwire_reconcile::Reconciler;
 use tracing::{debug, error, info, warn};
 
+use super::measurements::Measurements;
 use super::node_addresses::NodeAddresses;
-use super::status::{ServicesStatus, StatusHandle};
+use super::status::{Events, ServicesStatus, StatusHandle};
+use super::trigger_times::TriggerTimes;
 use super::{Message, ServicesOptions, Update};
 use crate::dataplane::{Change, Nftables, StaleFlows};
-use crate::{Compiler, Error, Kind, NodeInput, Problem, Result};
+use crate::health::{HealthHandle, HealthServers, Now, ALL_ADDRESSES};
+use crate::{Compiler, Desired, Error, Kind, NodeInput, Problem, Result, ServicesWithoutLocal};
+
+/// What the thread shares with its handles.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shared {
+    pub status: StatusHandle,
+    pub health: HealthHandle,
+    pub measurements: Measurements,
+}
 
 /// The state of the thread.
 pub(super) struct ServicesReconciler {
-    status: StatusHandle,
+    shared: Shared,
     compiler: Compiler,
     node: NodeInput,
     /// `None` if the Node's status says where NodePorts are served.
     addresses: Option<NodeAddresses>,
     nftables: Nftables,
     stale_flows: StaleFlows,
+    health_servers: HealthServers,
+    /// The health checks that cannot be served.
+    health_problems: Vec<Problem>,
+    trigger_times: TriggerTimes,
     /// The kinds that the source has listed.
     listed: BTreeSet<Kind>,
     /// The time of the first change that is not in the kernel yet.
@@ -35,21 +52,26 @@ pub(super) struct Applied {
     change: Change,
     ended_flows: usize,
     frontends: usize,
+    without_local: ServicesWithoutLocal,
     /// The time from the event to the kernel; `None` if there was no event.
     latency: Option<Duration>,
 }
 
 impl ServicesReconciler {
     /// For the network namespace of the calling thread.
-    pub fn new(options: ServicesOptions, status: StatusHandle) -> Result<ServicesReconciler> {
+    pub fn new(options: ServicesOptions, shared: Shared) -> Result<ServicesReconciler> {
         let node = NodeInput { name: options.node_name, ..NodeInput::default() };
+        let health_servers = HealthServers::start(options.healthz, shared.health.clone());
         Ok(ServicesReconciler {
-            status,
-            compiler: Compiler::default(),
+            shared,
+            compiler: Compiler::new(node.clone()),
             node,
             addresses: options.node_port_networks.map(NodeAddresses::open).transpose()?,
             nftables: Nftables::open()?,
             stale_flows: StaleFlows::open()?,
+            health_servers: health_servers.map_err(Error::HealthServers)?,
+            health_problems: Vec::new(),
+            trigger_times: TriggerTimes::new(SystemTime::now()),
             listed: BTreeSet::new(),
             changed_at: Some(Instant::now()),
             logged: BTreeSet::new(),
@@ -57,16 +79,95 @@ impl ServicesReconciler {
     }
 
     fn update(&mut self, update: Update) {
+        self.measure(&update);
         let objects = self.compiler.objects();
         match update {
             Update::Listed(kind, all) => {
                 objects.clear(kind);
                 all.into_iter().for_each(|object| objects.put(object));
                 self.listed.insert(kind);
+                if self.is_complete() {
+                    self.shared.health.lock().times.complete();
+                }
             }
             Update::Changed(object) => objects.put(object),
             Update::Deleted(kind, name) => objects.remove(kind, &name),
         }
+    }
+
+    /// Counts events, and takes the times of changes from slices.
+    fn measure(&mut self, update: &Update) {
+        let (kind, count) = match update {
+            Update::Listed(kind, all) => (Some(*kind), all.len()),
+            Update::Changed(object) => (Kind::of(object), 1),
+            Update::Deleted(kind, _) => (Some(*kind), 1),
+        };
+        let mut status = self.shared.status.lock();
+        match kind {
+            Some(Kind::Service) => status.service_events.add(count),
+            Some(Kind::EndpointSlice) => status.slice_events.add(count),
+            Some(Kind::Node | Kind::ServiceCidr) | None => return,
+        }
+        if kind == Some(Kind::EndpointSlice) {
+            match update {
+                Update::Listed(_, slices) => self.trigger_times.listed(slices),
+                Update::Changed(slice) => self.trigger_times.changed(slice),
+                Update::Deleted(_, name) => self.trigger_times.deleted(name),
+            }
+        }
+    }
+
+    /// Whether the source has listed all kinds.
+    fn is_complete(&self) -> bool {
+        Kind::ALL.iter().all(|kind| self.listed.contains(kind))
+    }
+
+    /// Serves `/healthz` and `/livez`, which need no Services.
+    fn serve_proxy_health(&mut self) {
+        if let Some(node) = self.compiler.own_node() {
+            // A Node that is gone leaves its last state, as in kube-proxy.
+            self.shared.health.lock().node_eligible = node.is_eligible();
+        }
+        let error = self.health_servers.serve_proxy();
+        let mut status = self.shared.status.lock();
+        if let Some(error) = error.as_ref().filter(|error| status.healthz_error.as_ref() != Some(*error)) {
+            warn!("{error}");
+        }
+        status.healthz_error = error;
+    }
+
+    /// The kernel has the new state: health checks may speak of it.
+    fn publish_health(&mut self, desired: &Desired) {
+        let restricted = |family: IpFamily| {
+            self.addresses.as_ref().is_none_or(|addresses| !addresses.includes_all(family))
+        };
+        let chosen = self.compiler.node_port_addresses().iter().copied();
+        let all = ALL_ADDRESSES.into_iter().filter(|ip| !restricted(IpFamily::of(*ip)));
+        let ips: Vec<IpAddr> = chosen.filter(|ip| restricted(IpFamily::of(*ip))).chain(all).collect();
+        self.health_problems = self.health_servers.serve_checks(&desired.health_checks, &ips);
+        let now = Now::read();
+        self.shared.health.lock().times.applied(now);
+        for took in self.trigger_times.applied(now.wall) {
+            self.shared.measurements.programming.observe(took.as_secs_f64());
+        }
+    }
+
+    /// Ends UDP flows to endpoints that are gone. Returns their number.
+    fn end_stale_flows(&mut self, desired: &Desired) -> Result<usize> {
+        if !self.stale_flows.may_exist(desired) {
+            return Ok(0);
+        }
+        let start = Instant::now();
+        let ended = self.stale_flows.delete(desired);
+        self.shared.measurements.conntrack.observe(start.elapsed().as_secs_f64());
+        ended
+    }
+
+    /// There is a change that is not in the kernel yet.
+    fn changed(&mut self) {
+        let now = Now::read();
+        self.changed_at.get_or_insert(now.monotonic);
+        self.shared.health.lock().times.queued(now);
     }
 
     /// Logs each mistake once for as long as it holds.
@@ -75,17 +176,17 @@ impl ServicesReconciler {
         for problem in current.difference(&self.logged) {
             warn!(object = problem.object, "{}", problem.text);
         }
-        self.status.lock().problems = current.iter().map(Problem::to_string).collect();
+        self.shared.status.lock().problems = current.iter().map(Problem::to_string).collect();
         self.logged = current;
     }
 
     fn report_applied(&mut self, applied: &Applied) {
-        let Applied { change, ended_flows, frontends, latency } = applied;
+        let Applied { change, ended_flows, frontends, without_local, latency } = applied;
         let Change { elements, chains, affinities } = change;
         if !change.is_empty() || *ended_flows > 0 {
             debug!(elements, chains, affinities, ended_flows, ?latency, "Services changed");
         }
-        let mut status = self.status.lock();
+        let mut status = self.shared.status.lock();
         if status.error.is_some() || !status.synced {
             info!(frontends, "Services are in the kernel");
         }
@@ -101,14 +202,18 @@ impl ServicesReconciler {
             changed_elements: status.changed_elements + *elements as u64,
             ended_flows: status.ended_flows + *ended_flows as u64,
             last_change: latency.unwrap_or(status.last_change),
+            service_events: Events { pending: 0, ..status.service_events },
+            slice_events: Events { pending: 0, ..status.slice_events },
+            without_local: *without_local,
             problems: std::mem::take(&mut status.problems),
             error: None,
+            healthz_error: status.healthz_error.take(),
         };
     }
 
     fn report_failure(&mut self, error: &Error) {
         let text = error.to_string();
-        let mut status = self.status.lock();
+        let mut status = self.shared.status.lock();
         if status.error.as_ref() != Some(&text) {
             error!(%error, "Services are not up to date");
         }
@@ -128,11 +233,12 @@ impl Reconciler for ServicesReconciler {
             Message::Update(update) => self.update(update),
             Message::PodNetworks(networks) => self.node.pod_networks = networks,
         }
-        self.changed_at.get_or_insert_with(Instant::now);
+        self.changed();
     }
 
     fn reconcile(&mut self) -> Result<Option<Applied>> {
-        if !Kind::ALL.iter().all(|kind| self.listed.contains(kind)) {
+        self.serve_proxy_health();
+        if !self.is_complete() {
             return Ok(None);
         }
         if let Some(addresses) = &mut self.addresses {
@@ -140,15 +246,23 @@ impl Reconciler for ServicesReconciler {
         }
         self.compiler.set_node(self.node.clone());
         let desired = self.compiler.desired();
-        self.log_problems(&desired.problems);
-        let change = self.nftables.apply(desired.clone())?;
+        let change = self.nftables.apply(desired.clone());
+        if change.is_ok() {
+            self.publish_health(&desired);
+        }
+        self.log_problems(&[&desired.problems[..], &self.health_problems[..]].concat());
+        let change = change?;
         // The kernel has the new state: the next packet of an ended flow goes to another endpoint.
-        let ended_flows = self.stale_flows.delete(&desired)?;
+        let ended_flows = self.end_stale_flows(&desired)?;
         let latency = self.changed_at.take().map(|since| since.elapsed());
-        Ok(Some(Applied { change, ended_flows, frontends: desired.frontends.len(), latency }))
+        let (frontends, without_local) = (desired.frontends.len(), desired.without_local());
+        Ok(Some(Applied { change, ended_flows, frontends, without_local, latency }))
     }
 
-    fn report(&mut self, outcome: Result<Option<Applied>>, _: Duration) {
+    fn report(&mut self, outcome: Result<Option<Applied>>, took: Duration) {
+        if !matches!(outcome, Ok(None)) {
+            self.shared.measurements.sync.observe(took.as_secs_f64());
+        }
         match outcome {
             Ok(Some(applied)) => self.report_applied(&applied),
             Ok(None) => {}
@@ -166,7 +280,7 @@ impl Reconciler for ServicesReconciler {
         let mut is_changed = self.nftables.read_events()?;
         if let (Some(true), Some(addresses)) = (ready.get(1), &mut self.addresses) {
             addresses.read_events()?;
-            self.changed_at.get_or_insert_with(Instant::now);
+            self.changed();
             is_changed = true;
         }
         Ok(is_changed)

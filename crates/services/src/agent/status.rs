@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::desired::ServicesWithoutLocal;
+
 /// The status of the Services of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServicesStatus {
@@ -24,10 +26,34 @@ pub struct ServicesStatus {
     pub ended_flows: u64,
     /// The duration of the last change, from the event to the kernel's acknowledgement.
     pub last_change: Duration,
+    /// The events about Services.
+    pub service_events: Events,
+    /// The events about EndpointSlices.
+    pub slice_events: Events,
+    /// The Services without an endpoint of this node although they need one.
+    pub without_local: ServicesWithoutLocal,
     /// Mistakes in objects, each with the object's name.
     pub problems: Vec<String>,
     /// The last error, until a reconcile succeeds.
     pub error: Option<String>,
+    /// Why `/healthz` and `/livez` are not served.
+    pub healthz_error: Option<String>,
+}
+
+/// The events about a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events {
+    /// All since the start. Each object of a list is one.
+    pub total: u64,
+    /// Those that are not in the kernel yet.
+    pub pending: u64,
+}
+
+impl Events {
+    pub(super) fn add(&mut self, count: usize) {
+        self.total += count as u64;
+        self.pending += count as u64;
+    }
 }
 
 /// The shared status.

@@ -29,12 +29,16 @@ impl StaleFlows {
         Ok(StaleFlows { socket: Socket::netfilter()?, checked: None })
     }
 
+    /// Whether UDP frontends have changed since the last check, so that there may be flows to delete.
+    pub fn may_exist(&self, desired: &Desired) -> bool {
+        let now = udp_frontends(desired);
+        !Changes { before: self.checked.as_ref(), now: &now, desired }.is_empty()
+    }
+
     /// Deletes the flows to UDP frontends that are gone, and those whose endpoint no longer serves. The kernel must have
     /// the state already: otherwise the next packet would go to the same endpoint. Returns their number.
     pub fn delete(&mut self, desired: &Desired) -> Result<usize> {
-        let udp = desired.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
-        let udp: BTreeMap<Frontend, Arc<Backend>> =
-            udp.map(|(frontend, backend)| (*frontend, backend.clone())).collect();
+        let udp = udp_frontends(desired);
         let changes = Changes { before: self.checked.as_ref(), now: &udp, desired };
         if changes.is_empty() {
             return Ok(0);
@@ -48,6 +52,11 @@ impl StaleFlows {
         self.checked = Some(udp);
         Ok(stale.len())
     }
+}
+
+fn udp_frontends(desired: &Desired) -> BTreeMap<Frontend, Arc<Backend>> {
+    let udp = desired.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
+    udp.map(|(frontend, backend)| (*frontend, backend.clone())).collect()
 }
 
 /// How the UDP frontends changed since the last check.

@@ -42,7 +42,7 @@ fn health_checks_count_ready_endpoints_of_this_node() {
     slice["ports"] = json!([{ "port": 8080 }, { "name": "other", "port": 8081 }]);
     let found = decide(&[web("Local"), slice.clone()]);
     let counts: Vec<usize> = found.health_checks[&31000].local_endpoints.values().copied().collect();
-    assert_eq!(counts, [2, 0]);
+    assert_eq!(counts, [2]);
     assert!(decide(&[web("Cluster"), slice]).health_checks.is_empty());
 }
 
@@ -110,4 +110,27 @@ fn only_changed_services_are_compiled_again_and_the_result_is_the_same() {
         objects.iter().cloned().for_each(|object| fresh.put(object));
         assert_eq!(compiler.desired(), fresh.desired(), "{}", objects[index]);
     }
+}
+
+#[test]
+fn services_without_an_endpoint_of_this_node_are_counted_by_policy() {
+    let ports = json!([{ "name": "a", "port": 80, "nodePort": 30080 }, { "name": "b", "port": 81, "nodePort": 30081 }]);
+    let web = |internal: &str, external: &str| {
+        web(json!({ "type": "NodePort", "ports": ports, "internalTrafficPolicy": internal,
+            "externalTrafficPolicy": external, "externalIPs": ["198.51.100.7"] }))
+    };
+    let slices = |endpoint: &str| {
+        let slice = |port: &str| slice_of("web", port, json!({ "name": port, "port": 8080 }), &[endpoint]);
+        [slice("a"), slice("b")]
+    };
+    let count = |service, [a, b]: [serde_json::Value; 2]| {
+        let found = decide(&[service, a, b]).without_local();
+        (found.internal, found.external)
+    };
+    assert_eq!(count(web("Local", "Local"), slices("10.0.0.1@m")), (2, 2));
+    assert_eq!(count(web("Local", "Cluster"), slices("10.0.0.1@m")), (2, 0));
+    assert_eq!(count(web("Cluster", "Local"), slices("10.0.0.1@m")), (0, 2));
+    assert_eq!(count(web("Local", "Local"), slices("10.0.0.1@n")), (0, 0));
+    // Nobody has an endpoint: that is no matter of the policy.
+    assert_eq!(count(web("Local", "Local"), slices("-10.0.0.1@m")), (0, 0));
 }

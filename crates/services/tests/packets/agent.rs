@@ -8,25 +8,26 @@ use serde_json::{json, Value};
 use crate::cluster::{cidr, node, slices, web};
 use crate::testbed::{Outcome, Testbed};
 
-struct Running {
-    testbed: Testbed,
-    agent: ServicesAgent,
+/// The thread on a testbed.
+pub struct Running {
+    pub testbed: Testbed,
+    pub agent: ServicesAgent,
 }
 
 impl Running {
-    fn start(options: ServicesOptions) -> Running {
+    pub fn start(options: ServicesOptions) -> Running {
         let testbed = Testbed::new(2);
         let agent = testbed.node.inside(|| ServicesAgent::start(options).unwrap());
         agent.set_pod_networks(vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]).unwrap();
         Running { testbed, agent }
     }
 
-    fn list(&self, kind: Kind, objects: &[Value]) {
+    pub fn list(&self, kind: Kind, objects: &[Value]) {
         self.agent.update(Update::Listed(kind, objects.to_vec())).unwrap();
     }
 
     /// Waits for a status.
-    fn wait(&self, wanted: impl Fn(&ServicesStatus) -> bool) -> ServicesStatus {
+    pub fn wait(&self, wanted: impl Fn(&ServicesStatus) -> bool) -> ServicesStatus {
         let begin = Instant::now();
         loop {
             let status = self.agent.status();
@@ -88,8 +89,11 @@ fn the_thread_follows_its_source_and_repairs_the_table() {
 #[test]
 fn node_ports_follow_the_addresses_of_the_node() {
     let networks = ["192.0.2.0/24", "203.0.113.0/24", "fd00:9::/64"].map(|net| net.parse().unwrap());
-    let running =
-        Running::start(ServicesOptions { node_name: "n".into(), node_port_networks: Some(networks.into()) });
+    let running = Running::start(ServicesOptions {
+        node_name: "n".into(),
+        node_port_networks: Some(networks.into()),
+        ..ServicesOptions::default()
+    });
     running.list(Kind::Node, &[]);
     running.list(Kind::ServiceCidr, &[]);
     running.list(Kind::EndpointSlice, &slices(&["1"]));

@@ -7,5 +7,6 @@ mod agent;
 mod cases;
 mod changing;
 mod cluster;
+mod health;
 mod stale_flows;
 mod testbed;

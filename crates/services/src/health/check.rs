@@ -14,19 +14,27 @@ use crate::objects::ObjectName;
 pub struct HealthCheck {
     /// The Service.
     pub service: ObjectName,
-    /// The number of addresses of this node's ready endpoints, by family. Terminating endpoints do not count, although
-    /// they are still used when there is no other.
+    /// The number of addresses of this node's ready endpoints, for each family of the Service. Terminating endpoints do
+    /// not count, although they are still used when there is no other.
     pub local_endpoints: BTreeMap<IpFamily, usize>,
 }
 
 impl HealthCheck {
-    pub(crate) fn new(service: &ObjectName, endpoints: &EndpointsByPort) -> HealthCheck {
+    pub(crate) fn new(
+        service: &ObjectName,
+        cluster_ips: &[IpAddr],
+        endpoints: &EndpointsByPort,
+    ) -> HealthCheck {
         let ready = endpoints.values().flatten().filter(|endpoint| endpoint.ready && endpoint.is_local());
         let addresses: BTreeSet<IpAddr> = ready.map(|endpoint| endpoint.addr.ip()).collect();
         let count = |family: IpFamily| addresses.iter().filter(|ip| IpFamily::of(**ip) == family).count();
         HealthCheck {
             service: service.clone(),
-            local_endpoints: IpFamily::ALL.into_iter().map(|family| (family, count(family))).collect(),
+            local_endpoints: cluster_ips
+                .iter()
+                .map(|ip| IpFamily::of(*ip))
+                .map(|of| (of, count(of)))
+                .collect(),
         }
     }
 }
