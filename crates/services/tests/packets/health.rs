@@ -161,7 +161,7 @@ fn health_checks_are_served_at_the_addresses_of_node_ports() {
     running.wait(|status| status.frontends == before);
     running.until(V4, "/", "HTTP/1.1 200 OK");
     // The address is free again.
-    node.run("ip addr add 192.0.2.7/24 dev lo");
+    node.run("ip addr add 192.0.2.7/32 dev lo");
     running.until("192.0.2.7:31000", "/", "HTTP/1.1 200 OK");
 }
 
