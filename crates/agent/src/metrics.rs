@@ -1,4 +1,4 @@
-//! Prometheus metrics of both modes, with the prefix `podwire_agent_`.
+//! Prometheus metrics of both modes, with the prefix `podwire_agent_`; those of Services also with kube-proxy's names.
 //!
 //! Gauges are set from the [`Status`] when the metrics are read. Counters and histograms are updated when something
 //! happens.
@@ -6,6 +6,7 @@
 mod calico;
 mod fast_path;
 mod flannel;
+mod kube_proxy;
 mod pods;
 mod policies;
 mod services;
@@ -28,6 +29,7 @@ use prometheus_client::registry::{Registry, Unit};
 use calico::CalicoMetrics;
 use fast_path::FastPathMetrics;
 pub(crate) use flannel::FlannelMetrics;
+use kube_proxy::KubeProxyMetrics;
 use pods::PodMetrics;
 use policies::PolicyMetrics;
 use services::ServicesMetrics;
@@ -52,6 +54,7 @@ pub(crate) struct Metrics {
     calico: Option<CalicoMetrics>,
     policies: Option<PolicyMetrics>,
     services: Option<ServicesMetrics>,
+    kube_proxy: Option<KubeProxyMetrics>,
     fast_path: FastPathMetrics,
     pods: PodMetrics,
     /// One reader at a time, so that none sees values that are half set for another.
@@ -81,6 +84,7 @@ impl Metrics {
             calico: None,
             policies: None,
             services: None,
+            kube_proxy: None,
             fast_path: FastPathMetrics::new(fast_path),
             pods: PodMetrics::default(),
             reading: Mutex::default(),
@@ -99,6 +103,7 @@ impl Metrics {
 
     /// With the metrics of the Services.
     pub(crate) fn with_services(mut self, agent: Option<ServicesAgent>) -> Metrics {
+        self.kube_proxy = agent.clone().map(KubeProxyMetrics::new);
         self.services = agent.map(|agent| ServicesMetrics::register(&mut self.registry, agent));
         self
     }
@@ -160,7 +165,9 @@ impl Metrics {
         self.pods.update();
         let mut text = String::new();
         // Writing to a string cannot fail.
-        let _ = text::encode(&mut text, &self.registry);
+        let _ = text::encode_registry(&mut text, &self.registry);
+        self.kube_proxy.iter().for_each(|metrics| metrics.write(&mut text));
+        let _ = text::encode_eof(&mut text);
         text
     }
 }

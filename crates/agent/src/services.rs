@@ -4,6 +4,8 @@ mod fields;
 mod files;
 mod kubernetes;
 
+use std::net::SocketAddr;
+
 use ipnet::IpNet;
 use podwire_agent_ipc::status::{ObjectProblems, ServicesStatus};
 use podwire_kubernetes::Backoff;
@@ -25,6 +27,9 @@ pub struct ServicesSettings {
     /// The networks whose addresses of this node serve NodePorts; `None` is the first address of each family in the status
     /// of the Node.
     pub node_port_networks: Option<Vec<IpNet>>,
+    /// Where `/healthz` and `/livez` are served as by kube-proxy, if they are; the unspecified address is all addresses of
+    /// both families.
+    pub healthz: Option<SocketAddr>,
 }
 
 /// Starts the thread. It changes nothing before its source is complete.
@@ -34,8 +39,9 @@ pub(crate) fn start(
     pod_networks: Vec<IpNet>,
     status: &StatusHandle,
 ) -> Result<ServicesAgent> {
-    let ServicesSettings { source, node_port_networks } = settings;
-    let agent = ServicesAgent::start(ServicesOptions { node_name: node.to_owned(), node_port_networks })?;
+    let ServicesSettings { source, node_port_networks, healthz } = settings;
+    let options = ServicesOptions { node_name: node.to_owned(), node_port_networks, healthz };
+    let agent = ServicesAgent::start(options)?;
     agent.set_pod_networks(pod_networks)?;
     let (follower, shown, node) = (agent.clone(), agent.clone(), node.to_owned());
     tokio::spawn(async move {
@@ -53,7 +59,8 @@ pub(crate) fn start(
     });
     status.add_source(move |status| {
         let services = shown.status();
-        status.problems.extend(services.error.iter().map(|error| format!("Services: {error}")));
+        let errors = services.error.iter().chain(&services.healthz_error);
+        status.problems.extend(errors.map(|error| format!("Services: {error}")));
         status.services = Some(of(services));
     });
     Ok(agent)

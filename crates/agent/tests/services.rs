@@ -47,7 +47,11 @@ fn run(line: &str) -> String {
 
 /// The response to a request of the agent's HTTP server; empty if it does not answer yet.
 fn get(path: &str) -> String {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", PORT)) else { return String::new() };
+    get_from("127.0.0.1", PORT, path)
+}
+
+fn get_from(ip: &str, port: u16, path: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect((ip, port)) else { return String::new() };
     let mut text = String::new();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -83,6 +87,7 @@ fn settings(dir: &Path, source: Source) -> Settings {
         services: Some(ServicesSettings {
             source,
             node_port_networks: Some(vec!["192.0.2.0/24".parse().unwrap()]),
+            healthz: Some("0.0.0.0:10256".parse().unwrap()),
         }),
         ..Settings::new("n")
     }
@@ -103,7 +108,17 @@ fn check(services: PathBuf) {
     {
         assert!(table.contains(element), "{element} is not in {table}");
     }
-    assert!(get("/metrics").contains("podwire_agent_services_frontends 2"));
+    let metrics = get("/metrics");
+    for line in [
+        "podwire_agent_services_frontends 2",
+        "kubeproxy_sync_proxy_rules_service_changes_total 1",
+        "kubeproxy_sync_proxy_rules_endpoint_changes_pending 0",
+        "kubeproxy_sync_proxy_rules_no_local_endpoints_total{traffic_policy=\"external\"} 0",
+    ] {
+        assert!(metrics.contains(&format!("\n{line}\n")), "{line} is not in {metrics}");
+    }
+    assert!(metrics.ends_with("# EOF\n") && metrics.matches("# EOF").count() == 1, "{metrics}");
+    assert!(!metrics.contains("\nkubeproxy_sync_proxy_rules_duration_seconds_count 0\n"), "{metrics}");
     // An invalid file changes nothing.
     std::fs::write(services.join("b.yaml"), "{").unwrap();
     std::fs::write(services.join("a.yaml"), SERVICE.replace("nodePort: 30080", "nodePort: 30081")).unwrap();
@@ -191,6 +206,53 @@ fn elements() -> String {
     run("nft list map inet podwire_services frontends_4; nft list map inet podwire_services endpoints_4")
 }
 
+/// Waits for the beginning of a response from a health port.
+fn wait_for(port: u16, path: &str, begin: &str) {
+    let begun = Instant::now();
+    loop {
+        let response = get_from("192.0.2.1", port, path);
+        if response.starts_with(begin) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{port}{path}: {response}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A metric's value.
+fn metric(name: &str) -> f64 {
+    let metrics = get("/metrics");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("{name} is not in {metrics}"))
+}
+
+/// The Node decides about `/healthz`, and a load balancer's Service has a port of its own.
+fn check_health(server: &KubeApiServer, slice: &str) {
+    wait_for(10256, "/healthz", "HTTP/1.1 200 ");
+    let taint = |taints: Value| server.patch("/api/v1/nodes/n", &json!({"spec": {"taints": taints}}));
+    taint(json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]));
+    wait_for(10256, "/healthz", "HTTP/1.1 503 ");
+    wait_for(10256, "/livez", "HTTP/1.1 200 ");
+    taint(json!([]));
+    wait_for(10256, "/healthz", "HTTP/1.1 200 ");
+    let balanced = json!({"spec": {"type": "LoadBalancer", "externalTrafficPolicy": "Local"}});
+    server.patch("/api/v1/namespaces/shop/services/web", &balanced);
+    let service = server.request("GET", "/api/v1/namespaces/shop/services/web", None).unwrap();
+    let port = u16::try_from(service["spec"]["healthCheckNodePort"].as_u64().unwrap()).unwrap();
+    wait_for(port, "/", "HTTP/1.1 503 ");
+    assert_eq!(metric("kubeproxy_network_programming_duration_seconds_count"), 0.0);
+    let now =
+        String::from_utf8(Command::new("date").args(["-u", "+%FT%T.%NZ"]).output().unwrap().stdout).unwrap();
+    let changed = json!({
+        "metadata": {"annotations": {"endpoints.kubernetes.io/last-change-trigger-time": now.trim()}},
+        "endpoints": [{"addresses": ["10.244.7.3"], "nodeName": "n"}],
+    });
+    server.patch(slice, &changed);
+    wait_for(port, "/", "HTTP/1.1 200 ");
+    assert_eq!(metric("kubeproxy_network_programming_duration_seconds_count"), 1.0);
+    assert!(metric("kubeproxy_network_programming_duration_seconds_sum") > 0.0);
+}
+
 fn check_api(mut server: KubeApiServer) {
     const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
     let create = |server: &KubeApiServer, path: &str, object: Value| {
@@ -213,6 +275,7 @@ fn check_api(mut server: KubeApiServer) {
     };
     replace(&server, "10.244.7.3");
     wait(|_| has("10.244.7.3 . 8080") && !has("10.244.7.2 . 8080"));
+    check_health(&server, &format!("{SLICES}/web-1"));
     // Without the server the Services stay; with it, changes arrive again.
     server.stop();
     std::thread::sleep(Duration::from_secs(1));

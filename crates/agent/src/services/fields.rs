@@ -11,6 +11,17 @@ const METADATA: Fields = Only(&[
     ("creationTimestamp", All),
 ]);
 
+const SLICE_METADATA: Fields = Only(&[
+    ("name", All),
+    ("namespace", All),
+    ("resourceVersion", All),
+    ("labels", All),
+    ("annotations", Only(&[("endpoints.kubernetes.io/last-change-trigger-time", All)])),
+]);
+
+const NODE_METADATA: Fields =
+    Only(&[("name", All), ("resourceVersion", All), ("labels", All), ("deletionTimestamp", All)]);
+
 #[derive(Clone, Debug)]
 pub(super) struct ServiceFields;
 
@@ -24,7 +35,7 @@ pub(super) struct SliceFields;
 
 impl Selection for SliceFields {
     const FIELDS: Fields = Only(&[
-        ("metadata", METADATA),
+        ("metadata", SLICE_METADATA),
         ("addressType", All),
         ("ports", All),
         ("endpoints", Only(&[("addresses", All), ("conditions", All), ("nodeName", All), ("hints", All)])),
@@ -35,7 +46,11 @@ impl Selection for SliceFields {
 pub(super) struct NodeFields;
 
 impl Selection for NodeFields {
-    const FIELDS: Fields = Only(&[("metadata", METADATA), ("status", Only(&[("addresses", All)]))]);
+    const FIELDS: Fields = Only(&[
+        ("metadata", NODE_METADATA),
+        ("spec", Only(&[("taints", Only(&[("key", All)]))])),
+        ("status", Only(&[("addresses", All)])),
+    ]);
 }
 
 #[derive(Clone, Debug)]

@@ -1,5 +1,8 @@
 //! The flags for Services that both modes of the agent have.
 
+use std::net::SocketAddr;
+use std::str::FromStr;
+
 use clap::Args;
 use ipnet::IpNet;
 use podwire_agent::ServicesSettings;
@@ -22,6 +25,35 @@ pub(super) struct ServicesFlags {
         value_delimiter = ','
     )]
     nodeport_addresses: Vec<IpNet>,
+    /// Address of /healthz and /livez with kube-proxy's answers; 0.0.0.0 or :: for all, or none.
+    #[arg(
+        long,
+        help_heading = "Services",
+        value_name = "IP:PORT",
+        env = "PODWIRE_SERVICES_HEALTHZ_ADDRESS",
+        default_value = "0.0.0.0:10256",
+        hide_env = true,
+        requires = "services"
+    )]
+    services_healthz_address: HealthzAddress,
+}
+
+/// Where `/healthz` and `/livez` are served, if they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct HealthzAddress(Option<SocketAddr>);
+
+impl FromStr for HealthzAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HealthzAddress, String> {
+        if text == "none" {
+            return Ok(HealthzAddress(None));
+        }
+        let address: Option<SocketAddr> =
+            text.parse().ok().filter(|address: &SocketAddr| address.port() != 0);
+        let why = "write an address and a port, such as 192.0.2.1:10256 or [2001:db8::1]:10256, or none";
+        address.map(|address| HealthzAddress(Some(address))).ok_or_else(|| why.into())
+    }
 }
 
 impl ServicesFlags {
@@ -33,6 +65,27 @@ impl ServicesFlags {
         let networks = Some(self.nodeport_addresses.clone()).filter(|networks| !networks.is_empty());
         let source = self.services.as_deref().map(|text| Source::parse("--services", text, kubernetes));
         let source = source.transpose()?;
-        Ok(source.map(|source| ServicesSettings { source, node_port_networks: networks }))
+        let healthz = self.services_healthz_address.0;
+        Ok(source.map(|source| ServicesSettings { source, node_port_networks: networks, healthz }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_port_or_is_none() {
+        for (text, expected) in [
+            ("none", Some(None)),
+            ("0.0.0.0:10256", Some(Some("0.0.0.0:10256".parse().unwrap()))),
+            ("[::1]:10256", Some(Some("[::1]:10256".parse().unwrap()))),
+            ("192.0.2.1", None),
+            ("192.0.2.1:0", None),
+            ("node:10256", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse().ok().map(|HealthzAddress(address)| address), expected, "{text}");
+        }
     }
 }

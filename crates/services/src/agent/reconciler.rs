@@ -136,8 +136,8 @@ impl ServicesReconciler {
         status.healthz_error = error;
     }
 
-    /// The kernel has the new state: health checks may speak of it.
-    fn publish_health(&mut self, desired: &Desired) {
+    /// Serves the health checks of the state, which the kernel must have.
+    fn serve_health_checks(&mut self, desired: &Desired) {
         let restricted = |family: IpFamily| {
             self.addresses.as_ref().is_none_or(|addresses| !addresses.includes_all(family))
         };
@@ -145,6 +145,10 @@ impl ServicesReconciler {
         let all = ALL_ADDRESSES.into_iter().filter(|ip| !restricted(IpFamily::of(*ip)));
         let ips: Vec<IpAddr> = chosen.filter(|ip| restricted(IpFamily::of(*ip))).chain(all).collect();
         self.health_problems = self.health_servers.serve_checks(&desired.health_checks, &ips);
+    }
+
+    /// The kernel has the new state.
+    fn measure_applied(&mut self) {
         let now = Now::read();
         self.shared.health.lock().times.applied(now);
         for took in self.trigger_times.applied(now.wall) {
@@ -248,7 +252,8 @@ impl Reconciler for ServicesReconciler {
         let desired = self.compiler.desired();
         let change = self.nftables.apply(desired.clone());
         if change.is_ok() {
-            self.publish_health(&desired);
+            self.measure_applied();
+            self.serve_health_checks(&desired);
         }
         self.log_problems(&[&desired.problems[..], &self.health_problems[..]].concat());
         let change = change?;
