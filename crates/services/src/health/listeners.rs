@@ -60,3 +60,31 @@ impl Listeners {
         Server::start(address, Routes::for_all(router), &self.connections)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::server_thread::ServerThread;
+    use super::*;
+
+    #[test]
+    fn other_parts_of_the_agent_keep_half_of_its_open_files() {
+        assert_eq!(sys::user_id(), 0, "this test needs root: it makes a network namespace");
+        let inside = || {
+            sys::new_network_namespace().unwrap();
+            let thread = ServerThread::start().unwrap();
+            let mut listeners = Listeners::new(thread.runtime.clone()).unwrap();
+            assert!(listeners.max > 2);
+            listeners.max = 2;
+            let at = |ports: &[u16]| ports.iter().map(|port| ([192, 0, 2, 1], *port).into()).collect();
+            let mut failures = |wanted: BTreeSet<SocketAddr>| {
+                listeners.close_others(&wanted);
+                let failures = listeners.open(&wanted, |_| Router::new()).into_iter();
+                failures.map(|(at, error)| format!("{} {error}", at.port())).collect::<Vec<_>>()
+            };
+            let reason = "2 ports are open, half of the agent's limit of open files";
+            assert_eq!(failures(at(&[1, 2, 3])), [format!("3 {reason}")]);
+            assert_eq!(failures(at(&[2, 3])), [""; 0]);
+        };
+        std::thread::spawn(inside).join().unwrap();
+    }
+}
