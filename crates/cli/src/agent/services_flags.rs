@@ -72,7 +72,33 @@ impl ServicesFlags {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        services: ServicesFlags,
+    }
+
+    #[test]
+    fn only_an_agent_with_services_has_a_health_port() {
+        let settings = |flags: &[&str]| {
+            let flags =
+                Flags::try_parse_from(["agent"].iter().chain(flags)).map_err(|error| error.to_string())?;
+            let settings = flags.services.settings(|| ClientOptions::from_kubeconfig(None));
+            settings.map_err(|error| error.to_string())
+        };
+        assert!(settings(&[]).unwrap().is_none());
+        let default = settings(&["--services", "files:/x"]).unwrap().unwrap();
+        assert_eq!(default.healthz, Some("0.0.0.0:10256".parse().unwrap()));
+        let none =
+            settings(&["--services", "files:/x", "--services-healthz-address", "none"]).unwrap().unwrap();
+        assert_eq!(none.healthz, None);
+        let alone = settings(&["--services-healthz-address", "none"]).unwrap_err();
+        assert!(alone.contains("--services <SOURCE>"), "{alone}");
+    }
 
     #[test]
     fn an_address_has_a_port_or_is_none() {

@@ -16,7 +16,10 @@ pub struct Running {
 
 impl Running {
     pub fn start(options: ServicesOptions) -> Running {
-        let testbed = Testbed::new(2);
+        Running::on(Testbed::new(2), options)
+    }
+
+    pub fn on(testbed: Testbed, options: ServicesOptions) -> Running {
         let agent = testbed.node.inside(|| ServicesAgent::start(options).unwrap());
         agent.set_pod_networks(vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]).unwrap();
         Running { testbed, agent }

@@ -9,7 +9,7 @@ use serde_json::{json, Value};
 
 use crate::agent::Running;
 use crate::cluster::{cidr, node, slices, web};
-use crate::testbed::Namespace;
+use crate::testbed::{Namespace, Testbed};
 
 const V4: &str = "192.0.2.1:31000";
 const V6: &str = "[fd00:9::1]:31000";
@@ -223,13 +223,9 @@ fn healthz_and_livez_answer_as_those_of_kube_proxy() {
 
 #[test]
 fn a_taken_port_of_healthz_is_reported_and_the_services_are_served() {
-    let running = Running::start(options(None, None));
-    let Running { testbed, agent } = running;
-    drop(agent);
+    let testbed = Testbed::new(0);
     let other = testbed.node.inside(|| TcpListener::bind("0.0.0.0:10256").unwrap());
-    let start = || podwire_services::ServicesAgent::start(options(None, Some("0.0.0.0:10256"))).unwrap();
-    let agent = testbed.node.inside(start);
-    let running = Running { testbed, agent };
+    let running = Running::on(testbed, options(None, Some("0.0.0.0:10256")));
     let status = running.wait(|status| status.healthz_error.is_some());
     let begin = "serve /healthz and /livez at 0.0.0.0:10256: Address already in use";
     assert!(status.healthz_error.as_ref().is_some_and(|error| error.starts_with(begin)), "{status:?}");
