@@ -1,5 +1,6 @@
 //! What one Service claims: its frontends with their backends.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -20,7 +21,8 @@ const MAX_ENDPOINTS: usize = 65535;
 
 /// The kinds of frontends. If two Services claim the same frontend, the first kind gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ClaimKind {
+#[allow(missing_docs)]
+pub enum ClaimKind {
     ClusterIp,
     LoadBalancer,
     ExternalIp,
@@ -28,8 +30,20 @@ pub(crate) enum ClaimKind {
 }
 
 impl ClaimKind {
+    /// All kinds.
     pub const ALL: [ClaimKind; 4] =
         [ClaimKind::ClusterIp, ClaimKind::LoadBalancer, ClaimKind::ExternalIp, ClaimKind::NodePort];
+}
+
+impl fmt::Display for ClaimKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ClaimKind::ClusterIp => "cluster IP",
+            ClaimKind::LoadBalancer => "load balancer",
+            ClaimKind::ExternalIp => "external IP",
+            ClaimKind::NodePort => "NodePort",
+        })
+    }
 }
 
 /// A frontend of one Service.
@@ -88,7 +102,7 @@ fn source_ranges(spec: &ServiceSpec, family: IpFamily, node: &LocalNode) -> Opti
 }
 
 /// `shop/web:http`, as kube-proxy writes it.
-fn port_name(service: &ObjectName, port: &Port) -> String {
+pub(crate) fn port_name(service: &ObjectName, port: &Port) -> String {
     if port.name.is_empty() {
         service.to_string()
     } else {

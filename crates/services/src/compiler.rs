@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::api::Node;
 use crate::claims::{claims, Claim, ClaimKind};
 use crate::desired::Desired;
+use crate::details::ServiceDetails;
 use crate::endpoints::join;
 use crate::frontends::Frontend;
 use crate::health::HealthCheck;
@@ -97,8 +98,22 @@ impl Compiler {
         desired
     }
 
+    /// The names of all Services, also of those that this node does not serve.
+    pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        self.objects.services.keys()
+    }
+
+    /// What the objects say about a Service; `None` if there is no such Service, or this node does not serve it.
+    pub fn details(&self, service: &ObjectName) -> Option<ServiceDetails> {
+        ServiceDetails::new(&self.objects, service, &self.local_node())
+    }
+
+    fn local_node(&self) -> LocalNode {
+        LocalNode::new(&self.input, self.own_node())
+    }
+
     fn compile_changed(&mut self) {
-        let node = LocalNode::new(&self.input, self.own_node());
+        let node = self.local_node();
         let mut changed = self.objects.take_changed();
         if self.node.as_ref() != Some(&node) {
             changed.extend(self.objects.services.keys().cloned());

@@ -17,6 +17,8 @@
 //! postrouting (nat)                     hairpin, masquerade, masquerade_node, cluster_ips ─▶ masquerade
 //! ```
 //!
+//! [`installed`] reads it back, for people and tests. [`explain`](crate::explain) says in words what these chains do.
+//!
 //! [`StaleFlows`] ends UDP flows to endpoints that are gone.
 //!
 //! There is one chain for each number of endpoints that occurs, one more for those numbers with session affinity, and one
@@ -28,6 +30,7 @@ mod counted_chains;
 mod elements;
 mod family;
 mod found;
+mod installed;
 mod kernel;
 mod nftables;
 mod order;
@@ -35,6 +38,7 @@ mod sets;
 mod stale_flows;
 mod transactions;
 
+pub use installed::{difference, installed};
 pub use nftables::{Change, Nftables};
 pub use sets::TABLE;
 pub use stale_flows::StaleFlows;

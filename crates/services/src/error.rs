@@ -14,6 +14,9 @@ pub enum Error {
         "apply the Services: another program changed nftables rules {0} times in a row (`nft monitor` shows it)"
     )]
     Busy(usize),
+    /// The table changed each time while it was read.
+    #[error("read the Services in the kernel: nftables rules changed {0} times meanwhile; try again")]
+    Changing(usize),
     /// The kernel refused to list or delete connections.
     #[error("end UDP flows to endpoints that are gone: {0}; clients that keep their port may lose packets")]
     StaleFlows(#[source] podwire_netlink::Error),

@@ -43,6 +43,15 @@ pub enum Refusal {
     Drop,
 }
 
+/// Which of two groups of clients, where the external traffic policy `Local` makes a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Clients {
+    /// All clients; with [`Reach::Local`], this node's pods and processes.
+    All,
+    /// With [`Reach::Local`], the other clients.
+    Others,
+}
+
 /// The endpoints of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
@@ -65,6 +74,14 @@ pub struct Backend {
 }
 
 impl Backend {
+    /// The endpoints for these clients.
+    pub fn endpoints_for(&self, clients: Clients) -> &[SocketAddr] {
+        match clients {
+            Clients::All => &self.endpoints,
+            Clients::Others => &self.local_endpoints,
+        }
+    }
+
     /// What happens to packets that get no endpoint.
     pub fn refusal(&self) -> Option<Refusal> {
         let endpoints = match self.reach {

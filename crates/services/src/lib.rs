@@ -17,12 +17,15 @@
 
 mod agent;
 pub mod api;
+mod choice;
 mod claims;
 mod compiler;
 pub mod dataplane;
 mod desired;
+mod details;
 mod endpoints;
 mod error;
+mod explain;
 mod frontends;
 mod health;
 mod node;
@@ -32,10 +35,14 @@ mod selection;
 mod spec;
 
 pub use agent::{Events, Measurements, ServicesAgent, ServicesOptions, ServicesStatus, Update};
+pub use choice::Choice;
+pub use claims::ClaimKind;
 pub use compiler::Compiler;
 pub use desired::{Desired, ServicesWithoutLocal};
+pub use details::{Decision, PortDecisions, ServiceDetails};
 pub use error::{Error, Result};
-pub use frontends::{Backend, Frontend, Reach, Refusal};
+pub use explain::{explain, Admission, Client, Explanation, Fate, Masquerade, RefusalReason, Target};
+pub use frontends::{Backend, Clients, Frontend, Reach, Refusal};
 pub use health::{HealthCheck, HealthReport, ResponseCounts};
 pub use node::{NodeInput, NodePortAddresses};
 pub use objects::{Kind, ObjectName, Objects};

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::choice::Choice;
 use crate::endpoints::Endpoint;
 
 /// The endpoints of a Service port for the clients of this node.
@@ -26,30 +27,64 @@ enum Topology {
 }
 
 pub(crate) fn select(endpoints: &[Endpoint], node: &str, zone: Option<&str>) -> Selected {
-    let addrs = |wanted: &dyn Fn(&Endpoint) -> bool| -> Vec<SocketAddr> {
-        endpoints.iter().filter(|endpoint| wanted(endpoint)).map(|endpoint| endpoint.addr).collect()
+    let chosen = |choices: Vec<Choice>| -> Vec<SocketAddr> {
+        let all = endpoints.iter().zip(choices);
+        all.filter(|(_, choice)| choice.is_chosen()).map(|(endpoint, _)| endpoint.addr).collect()
     };
-    let or_else = |ready: Vec<SocketAddr>, draining: &dyn Fn(&Endpoint) -> bool| {
-        if ready.is_empty() {
-            addrs(draining)
-        } else {
-            ready
-        }
-    };
-    let topology = topology(endpoints, node, zone);
-    let hinted = |endpoint: &Endpoint| match topology {
-        Topology::Everywhere => true,
-        Topology::SameNode => endpoint.nodes.iter().any(|hint| hint == node),
-        Topology::SameZone => endpoint.zones.iter().any(|hint| Some(hint.as_str()) == zone),
-    };
-    let cluster = addrs(&|endpoint| endpoint.ready && hinted(endpoint));
-    let local = addrs(&|endpoint| endpoint.ready && endpoint.is_local());
+    let serving = endpoints.iter().filter(|endpoint| endpoint.serving);
     Selected {
-        cluster: or_else(cluster, &Endpoint::is_draining),
-        local: or_else(local, &|endpoint| endpoint.is_draining() && endpoint.is_local()),
-        serving: addrs(&|endpoint| endpoint.serving),
+        cluster: chosen(cluster_choices(endpoints, node, zone)),
+        local: chosen(local_choices(endpoints)),
+        serving: serving.map(|endpoint| endpoint.addr).collect(),
         any: endpoints.iter().any(|endpoint| endpoint.ready || endpoint.is_draining()),
     }
+}
+
+/// The decision about each endpoint with the traffic policy `Cluster`.
+pub(crate) fn cluster_choices(endpoints: &[Endpoint], node: &str, zone: Option<&str>) -> Vec<Choice> {
+    let topology = topology(endpoints, node, zone);
+    let hinted = |hints: &[String], mine: Option<&str>| hints.iter().any(|hint| Some(hint.as_str()) == mine);
+    let of_ready = |endpoint: &Endpoint| match topology {
+        Topology::Everywhere => Choice::Ready,
+        Topology::SameNode if hinted(&endpoint.nodes, Some(node)) => Choice::SameNode,
+        Topology::SameNode => Choice::OtherNodes,
+        Topology::SameZone if hinted(&endpoint.zones, zone) => Choice::SameZone,
+        Topology::SameZone => Choice::OtherZones,
+    };
+    choose(endpoints, |endpoint| if endpoint.ready { of_ready(endpoint) } else { of_unready(endpoint) })
+}
+
+/// The decision about each endpoint with the traffic policy `Local`. Hints do not count.
+pub(crate) fn local_choices(endpoints: &[Endpoint]) -> Vec<Choice> {
+    choose(endpoints, |endpoint| {
+        if !endpoint.is_local() {
+            Choice::NotLocal
+        } else if endpoint.ready {
+            Choice::Ready
+        } else {
+            of_unready(endpoint)
+        }
+    })
+}
+
+fn of_unready(endpoint: &Endpoint) -> Choice {
+    if endpoint.is_draining() {
+        Choice::Terminating
+    } else if endpoint.terminating {
+        Choice::Ended
+    } else {
+        Choice::NotReady
+    }
+}
+
+/// If no endpoint is chosen, those that terminate and still serve are.
+fn choose(endpoints: &[Endpoint], rule: impl Fn(&Endpoint) -> Choice) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = endpoints.iter().map(rule).collect();
+    if !choices.iter().any(|choice| choice.is_chosen()) {
+        let draining = choices.iter_mut().filter(|choice| **choice == Choice::Terminating);
+        draining.for_each(|choice| *choice = Choice::LastResort);
+    }
+    choices
 }
 
 /// Hints count only if all ready endpoints have them and one names this node or its zone. Otherwise the controller has
@@ -150,6 +185,30 @@ mod tests {
             }
         }
         assert!(failures.is_empty(), "{failures:#?}");
+    }
+
+    #[test]
+    fn each_decision_has_its_reason() {
+        use Choice::{
+            Ended, LastResort, NotLocal, NotReady, OtherNodes, OtherZones, Ready, SameNode, SameZone,
+            Terminating,
+        };
+        let cases: &[(&[&str], &[Choice], &[Choice])] = &[
+            (
+                &["local", "", "unready local", "draining local", "gone local"],
+                &[Ready, Ready, NotReady, Terminating, Ended],
+                &[Ready, NotLocal, NotReady, Terminating, Ended],
+            ),
+            (&["draining", "draining local"], &[LastResort, LastResort], &[NotLocal, LastResort]),
+            (&["zone=z", "zone=y local"], &[SameZone, OtherZones], &[NotLocal, Ready]),
+            (&["node=n local", "node=m"], &[SameNode, OtherNodes], &[Ready, NotLocal]),
+        ];
+        for (words, cluster, local) in cases {
+            let endpoints: Vec<Endpoint> =
+                (1..).zip(*words).map(|(number, words)| endpoint(number, words)).collect();
+            assert_eq!(cluster_choices(&endpoints, "n", Some("z")), *cluster, "{words:?}");
+            assert_eq!(local_choices(&endpoints), *local, "{words:?}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use podwire_netlink::nft::{Field, IpTerms, Rule, Transaction};
 
 use super::family::NftFamily;
 use super::sets::{SetId, TABLE};
+use crate::Clients;
 
 /// The index of the first endpoint for clients of other nodes, with the external traffic policy `Local`.
 pub(super) const FIRST_FOR_OTHERS: u32 = 1 << 16;
@@ -20,15 +21,6 @@ pub(super) enum CountedChain {
     Sticky(IpFamily, Clients, u32),
     /// Remembers the endpoint of the client.
     Affinity(IpFamily, Duration),
-}
-
-/// Whose endpoints a chain chooses from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Clients {
-    /// All clients; with the external traffic policy `Local`, those on this node.
-    All,
-    /// The other clients, with this policy.
-    Others,
 }
 
 impl CountedChain {
@@ -48,6 +40,13 @@ impl CountedChain {
                 format!("ip{}_affinity_{}", family.digit(), timeout.as_secs())
             }
         }
+    }
+
+    /// The timeout of the [`Affinity`](CountedChain::Affinity) chain with this name.
+    pub fn affinity_timeout(family: IpFamily, name: &str) -> Option<Duration> {
+        let seconds = name.rsplit('_').next()?.parse().ok()?;
+        let timeout = Duration::from_secs(seconds);
+        (CountedChain::Affinity(family, timeout).name() == name).then_some(timeout)
     }
 
     /// The chain that this chain continues in.

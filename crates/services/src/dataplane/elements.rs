@@ -7,9 +7,9 @@ use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Element, Value, Verdict};
 
 use super::chains::local_policy;
-use super::counted_chains::{Clients, CountedChain, FIRST_FOR_OTHERS};
+use super::counted_chains::{CountedChain, FIRST_FOR_OTHERS};
 use super::sets::SetId;
-use crate::{Backend, Desired, Frontend, Reach, Refusal};
+use crate::{Backend, Clients, Desired, Frontend, Reach, Refusal};
 
 /// The longest comment that nft reads back (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const MAX_COMMENT: usize = 127;
@@ -36,7 +36,7 @@ pub(super) fn of_frontend(frontend: &Frontend, backend: &Backend) -> Elements {
     let named = |element: Element| element.comment(comment(&backend.service));
 
     let [for_all, for_others] = [Clients::All, Clients::Others].map(|clients| {
-        let count = endpoints_for(backend, clients).len();
+        let count = backend.endpoints_for(clients).len();
         (count > 0).then(|| goto(chain(backend, family, clients, count).name()))
     });
     match backend.reach {
@@ -83,7 +83,7 @@ pub(super) fn chains_of(frontend: &Frontend, backend: &Backend) -> BTreeSet<Coun
     let family = IpFamily::of(frontend.ip);
     let mut chains = BTreeSet::new();
     for clients in [Clients::All, Clients::Others] {
-        let count = endpoints_for(backend, clients).len();
+        let count = backend.endpoints_for(clients).len();
         if count > 0 {
             let chain = chain(backend, family, clients, count);
             chains.extend([Some(chain), chain.next()].into_iter().flatten());
@@ -91,13 +91,6 @@ pub(super) fn chains_of(frontend: &Frontend, backend: &Backend) -> BTreeSet<Coun
     }
     chains.extend(backend.affinity.map(|timeout| CountedChain::Affinity(family, timeout)));
     chains
-}
-
-fn endpoints_for(backend: &Backend, clients: Clients) -> &[SocketAddr] {
-    match clients {
-        Clients::All => &backend.endpoints,
-        Clients::Others => &backend.local_endpoints,
-    }
 }
 
 fn chain(backend: &Backend, family: IpFamily, clients: Clients, count: usize) -> CountedChain {
@@ -139,7 +132,7 @@ pub(super) fn of_node(desired: &Desired, other: Option<&Desired>) -> Elements {
 }
 
 /// The name of a Service port, as far as nft reads it.
-fn comment(service: &str) -> &str {
+pub(super) fn comment(service: &str) -> &str {
     let mut end = service.len().min(MAX_COMMENT);
     while !service.is_char_boundary(end) {
         end -= 1;

@@ -1,9 +1,12 @@
 //! A Service on the testbed, and what its clients see.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use podwire_services::dataplane::{Change, Nftables};
-use podwire_services::{Compiler, Desired, NodeInput};
+use podwire_services::dataplane::{difference, installed, Change, Nftables};
+use podwire_services::{
+    explain, Admission, Client, Compiler, Desired, Fate, Frontend, NodeInput, Protocol, Refusal, Target,
+};
 use serde_json::{json, Value};
 
 use crate::testbed::{run, Namespace, Outcome, Testbed};
@@ -74,8 +77,8 @@ impl Cluster {
         Cluster { testbed, nft }
     }
 
-    /// Applies a Service with endpoints. The second apply must change nothing, a new process must find the same, and nft
-    /// must be able to list it.
+    /// Applies a Service with endpoints. The second apply must change nothing, a new process must find the same, nft must be
+    /// able to list it, and what is read back must be the same.
     pub fn apply(&mut self, service: Value, endpoints: &[&str]) -> Change {
         let state = state(service, endpoints);
         let nft = &mut self.nft;
@@ -85,6 +88,14 @@ impl Cluster {
             let again = Nftables::open().unwrap().apply(state.clone()).unwrap();
             assert!(again.is_empty(), "{again:?}\n{}", run("nft list table inet podwire_services"));
             run("nft list ruleset && nft -j list ruleset");
+            let installed = installed().unwrap().unwrap();
+            assert_eq!(difference(&installed, &state), None, "{installed:?}");
+            let of_node = |state: &Desired| {
+                let Desired { cluster_ips, service_cidrs, pod_networks, local_endpoint_ips, .. } =
+                    state.clone();
+                (cluster_ips, service_cidrs, pod_networks, local_endpoint_ips)
+            };
+            assert_eq!(of_node(&installed), of_node(&state));
             change
         })
     }
@@ -100,6 +111,12 @@ impl Cluster {
                 for protocol in ["tcp", "udp"] {
                     let found =
                         self.ask(client, &format!("{protocol} {}", address(target, family)), expected);
+                    let explained = self.explained(client, protocol, address(target, family));
+                    if !explained.iter().any(|text| text == expected) {
+                        failures.push(format!(
+                            "{client} {protocol}{family} {target}: explained as {explained:?}"
+                        ));
+                    }
                     if found != *expected {
                         failures
                             .push(format!("{client} {protocol}{family} {target}: {found}, not {expected}"));
@@ -111,6 +128,32 @@ impl Cluster {
             self.testbed.node.run("nft list table inet podwire_services; cat /proc/net/nf_conntrack || true")
         };
         assert!(failures.is_empty(), "{}\n{}", failures.join("\n"), rules());
+    }
+
+    /// What the explanation of the Services in the kernel says, as the outcomes of [`check`](Cluster::check): one for each
+    /// possible endpoint.
+    fn explained(&self, client: &str, protocol: &str, target: &str) -> Vec<String> {
+        let target: SocketAddr = target.parse().unwrap();
+        let frontend =
+            Frontend { ip: target.ip(), protocol: Protocol::named(protocol).unwrap(), port: target.port() };
+        let node: BTreeSet<IpAddr> = addresses(&self.testbed.node);
+        let source = self.client(client).inside(|| source(target));
+        let installed = self.testbed.node.inside(|| installed().unwrap().unwrap());
+        let client = Client::Address(source);
+        let explanation = explain(&installed, &node, client, &frontend);
+        match (explanation.admission, explanation.fate) {
+            (Admission::Denied(_), _) | (_, Fate::Refused(Refusal::Drop, _)) => vec!["silence".into()],
+            (_, Fate::Refused(Refusal::Reject, _)) => vec!["refused".into()],
+            (_, Fate::Untouched) => vec!["untouched".into()],
+            (_, Fate::Forwarded { targets, .. }) => {
+                let text = |target: &Target| {
+                    let is_node = client_is_node(&node, client);
+                    let whose = if target.masquerade.is_some() && !is_node { "node" } else { "itself" };
+                    format!("{} {whose}", server(target.endpoint.ip()))
+                };
+                targets.iter().map(text).collect()
+            }
+        }
     }
 
     /// The servers that respond to many TCP connections over IPv4 and IPv6.
@@ -143,6 +186,35 @@ impl Cluster {
             (false, false) => source.to_string(),
         };
         format!("{server} {whose}")
+    }
+}
+
+/// The addresses of a namespace that other hosts can use.
+fn addresses(namespace: &Namespace) -> BTreeSet<IpAddr> {
+    let list = namespace.run("ip -o addr show scope global");
+    let words = list.lines().filter_map(|line| line.split_whitespace().nth(3)?.split('/').next());
+    words.map(|ip| ip.parse().unwrap()).collect()
+}
+
+/// The address that the kernel chooses for a packet to the target.
+fn source(target: SocketAddr) -> IpAddr {
+    let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).unwrap();
+    socket.connect(target).unwrap();
+    socket.local_addr().unwrap().ip()
+}
+
+/// A process of the node has an address of the node, whether or not it is rewritten.
+fn client_is_node(node: &BTreeSet<IpAddr>, client: Client) -> bool {
+    matches!(client, Client::Address(ip) if node.contains(&ip))
+}
+
+/// The name of the server at an address, as in [`slices`].
+fn server(ip: IpAddr) -> String {
+    match ip.to_string().as_str() {
+        "10.2.0.9" | "fd00:2::9" => "r".into(),
+        "192.0.2.1" | "fd00:9::1" => "n".into(),
+        pod => pod.rsplit(['.', ':']).next().unwrap().into(),
     }
 }
 
