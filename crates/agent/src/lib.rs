@@ -29,4 +29,4 @@ mod status;
 
 pub use error::{Error, Result};
 pub use fast_path::FastPathMode;
-pub use services::ServicesSettings;
+pub use services::{service_objects, ServicesSettings};

@@ -3,6 +3,7 @@
 mod fields;
 mod files;
 mod kubernetes;
+mod objects;
 
 use std::net::SocketAddr;
 
@@ -15,6 +16,7 @@ use tracing::error;
 
 use crate::status::StatusHandle;
 use crate::Result;
+pub use objects::service_objects;
 
 /// The number of mistakes in objects that the status lists.
 const MAX_PROBLEMS: usize = 20;

@@ -18,6 +18,7 @@ Cluster:
   controller  Allocate pod CIDRs for the nodes of a Kubernetes cluster
   ipam        Show and change the address pools and blocks of a cluster
   policy      Test and explain network policies without a cluster
+  service     Show the Services of this node, and explain what happens to packets to them
 
 Try and check:
   demo        Show pods and a two-node cluster at work, in temporary namespaces

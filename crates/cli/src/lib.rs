@@ -30,6 +30,7 @@ mod plugin_dirs;
 mod pod;
 mod policy;
 mod publish;
+mod service;
 mod table;
 mod verify;
 
@@ -91,6 +92,9 @@ enum Command {
     /// Test and explain network policies, on files, a node or a lab.
     #[command(subcommand)]
     Policy(policy::Verb),
+    /// Show the Services of this node, and explain what happens to packets to them.
+    #[command(subcommand)]
+    Service(service::Verb),
     /// Print the versions of this program and of the CNI specification.
     Version,
 }
@@ -138,6 +142,7 @@ impl Command {
             Command::Ipam(verb) if verb.reads_node() => Some("ipam"),
             Command::Lab(verb) if !verb.only_lists_faults() => Some("lab"),
             Command::Pod(_) => Some("pod"),
+            Command::Service(_) => Some("service"),
             Command::Verify(_) => Some("verify"),
             _ => None,
         }
@@ -173,6 +178,7 @@ impl Command {
             Command::Plugins => Ok(Done::Output(info::plugins())),
             Command::Verify(verify) => verify.run().map(Done::Output),
             Command::Policy(verb) => verb.run().map(Done::Output),
+            Command::Service(verb) => verb.run().map(Done::Output),
             Command::Version => Ok(Done::Output(info::version())),
         }
     }

@@ -30,16 +30,25 @@ pub(super) async fn watch(directory: &Path, agent: &ServicesAgent) -> Result<()>
     })
 }
 
+/// All objects in the files of a directory.
+pub(super) fn objects(directory: &Path) -> Result<Vec<Value>> {
+    let documents = PolicyFiles::new(directory).documents().map_err(Error::ServiceFiles)?;
+    Ok(documents.into_iter().flat_map(items).collect())
+}
+
 fn send(documents: Vec<Value>, agent: &ServicesAgent) -> Result<()> {
-    // A list is taken apart: its items may be of several kinds.
-    let items = |document: Value| match document["items"].as_array() {
-        Some(items) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => items.clone(),
-        _ => vec![document],
-    };
     let documents: Vec<Value> = documents.into_iter().flat_map(items).collect();
     for kind in Kind::ALL {
         let of_kind = documents.iter().filter(|document| Kind::of(document) == Some(kind));
         agent.update(Update::Listed(kind, of_kind.cloned().collect()))?;
     }
     Ok(())
+}
+
+/// A list is taken apart: its items may be of several kinds.
+fn items(document: Value) -> Vec<Value> {
+    match document["items"].as_array() {
+        Some(items) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => items.clone(),
+        _ => vec![document],
+    }
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use futures::{pin_mut, StreamExt};
-use kube::api::{ApiResource, GroupVersionKind};
+use kube::api::{ApiResource, GroupVersionKind, ListParams};
 use kube::runtime::watcher::{self, Config, Event};
 use kube::runtime::WatchStreamExt;
 use kube::{Api, Client};
-use podwire_kubernetes::{is_missing_kind, Backoff, ClientOptions, PartialObject, Selection};
+use podwire_kubernetes::{
+    is_missing_kind, Backoff, ClientOptions, PartialObject, Selection, REQUEST_TIMEOUT,
+};
 use podwire_services::{Kind, ObjectName, ServicesAgent, Update};
 use serde_json::Value;
 use tracing::{info, warn};
@@ -25,7 +27,7 @@ const MISSING_KIND: Duration = Duration::from_secs(60);
 pub(super) async fn watch(options: &ClientOptions, node: &str, agent: &ServicesAgent) -> Result<()> {
     let client = &options.client().await?;
     let labelled = || Config::default().labels(LABELS);
-    let own_node = Config::default().fields(&format!("metadata.name={node}"));
+    let own_node = Config::default().fields(&own_node(node));
     tokio::try_join!(
         watch_kind::<ServiceFields>(client, Kind::Service, labelled(), agent),
         watch_kind::<SliceFields>(client, Kind::EndpointSlice, labelled(), agent),
@@ -33,6 +35,39 @@ pub(super) async fn watch(options: &ClientOptions, node: &str, agent: &ServicesA
         watch_kind::<ServiceCidrFields>(client, Kind::ServiceCidr, Config::default(), agent),
     )?;
     Ok(())
+}
+
+/// Lists the objects of all kinds.
+pub(super) async fn list(options: &ClientOptions, node: &str) -> Result<Vec<Value>> {
+    let client = &options.client().await?;
+    let labelled = ListParams::default().labels(LABELS);
+    let own_node = ListParams::default().fields(&own_node(node));
+    let all = ListParams::default();
+    let (services, slices, nodes, cidrs) = tokio::try_join!(
+        list_kind::<ServiceFields>(client, Kind::Service, &labelled),
+        list_kind::<SliceFields>(client, Kind::EndpointSlice, &labelled),
+        list_kind::<NodeFields>(client, Kind::Node, &own_node),
+        list_kind::<ServiceCidrFields>(client, Kind::ServiceCidr, &all),
+    )?;
+    Ok([services, slices, nodes, cidrs].concat())
+}
+
+async fn list_kind<S: Selection>(client: &Client, kind: Kind, params: &ListParams) -> Result<Vec<Value>> {
+    let api: Api<PartialObject<S>> = Api::all_with(client.clone(), &resource(kind));
+    let listed = tokio::time::timeout(REQUEST_TIMEOUT, api.list(params)).await;
+    let failed = |why: String| podwire_kubernetes::Error { doing: format!("list {}", kind.name().1), why };
+    match listed {
+        Ok(Ok(objects)) => Ok(objects.items.into_iter().map(|object| value(kind, object)).collect()),
+        Ok(Err(kube::Error::Api(status))) if kind == Kind::ServiceCidr && status.code == 404 => {
+            Ok(Vec::new())
+        }
+        Ok(Err(error)) => Err(failed(podwire_kubernetes::describe(&error)).into()),
+        Err(_) => Err(failed(format!("no answer in {} s", REQUEST_TIMEOUT.as_secs())).into()),
+    }
+}
+
+fn own_node(node: &str) -> String {
+    format!("metadata.name={node}")
 }
 
 async fn watch_kind<S: Selection>(
