@@ -35,10 +35,10 @@ pub(crate) enum Verb {
     /// Start a lab: nodes with agents and pods.
     #[command(after_help = up::EXAMPLES)]
     Up(up::Up),
-    /// Read the policy files again, and wait until every agent enforces them.
+    /// Read the files of policies and Services again, and wait until every agent has applied them.
     #[command(after_help = apply::EXAMPLES)]
     Apply(NameFlag),
-    /// Show nodes, agents and pods.
+    /// Show nodes, agents, pods and Services.
     Status(NameFlag),
     /// Run a command on a node, on the router, or in a pod.
     #[command(after_help = exec::EXAMPLES)]

@@ -11,7 +11,7 @@ use podwire_fs::FileError;
 use podwire_netlink::sys;
 
 use crate::machine::SHARED;
-use crate::{policies, Error, Lab, LabSpec, Result, Store};
+use crate::{policies, services, Error, Lab, LabSpec, Result, Store};
 
 /// The health port of the agents.
 const PORT: u16 = 8081;
@@ -29,6 +29,9 @@ impl Lab {
         words.extend(["--healthz-port".into(), PORT.to_string()]);
         if spec.policies.is_some() {
             words.extend(["--policy".into(), policies::source()]);
+        }
+        if spec.services.is_some() {
+            words.extend(["--services".into(), services::source()]);
         }
         if spec.is_calico() {
             // The flannel agent writes its conflist itself.
@@ -64,7 +67,9 @@ impl Lab {
             all.push(status);
         }
         let lacking = all.iter().position(|status| lacks_routes(status, &all));
-        lacking.map(|at| format!("{}: the agent does not know all blocks of the other nodes", nodes[at]))
+        let lacking =
+            lacking.map(|at| format!("{}: the agent does not know all blocks of the other nodes", nodes[at]));
+        lacking.or_else(|| self.services_problem())
     }
 
     /// Waits until the agents know the block of every pod address and have routes to it. Agents learn of a new block from

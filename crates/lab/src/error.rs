@@ -56,6 +56,9 @@ pub enum Error {
     /// The kernel refused a netlink request.
     #[error(transparent)]
     Netlink(#[from] podwire_netlink::Error),
+    /// The Services in the kernel of a node cannot be read.
+    #[error(transparent)]
+    Services(#[from] podwire_services::Error),
     /// A file or a process.
     #[error(transparent)]
     File(#[from] podwire_fs::FileError),

@@ -10,37 +10,31 @@ use std::time::Duration;
 use podwire_fs::FileError;
 use podwire_policy::api::{Pod, PodIp};
 use podwire_policy::{Snapshot, Warning};
-use podwire_policy_agent::PolicyFiles as PolicySource;
+use podwire_policy_agent::PolicyFiles;
 use serde_json::{json, Value};
 
+use crate::files::LabFiles;
 use crate::machine::SHARED;
-use crate::{Error, Lab, Result};
+use crate::{Error, Lab, LabSpec, Result};
 
 const DIR: &str = "policies";
 const FILE: &str = "lab.json";
 /// Generous, for a busy machine: agents need some milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The result of applying policy files.
+/// The result of applying files.
 #[derive(Clone, Debug)]
 pub struct Applied {
     /// The number of policies.
     pub policies: usize,
+    /// The number of Services.
+    pub services: usize,
     /// The pods in the files.
     pub pods: Vec<String>,
-    /// The time until all agents enforced the policies.
+    /// The time until all agents enforced the policies and served the Services.
     pub took: Duration,
     /// Warnings about the policies.
     pub warnings: Vec<Warning>,
-}
-
-/// The objects of the policy files.
-struct PolicyFiles {
-    /// The pods with their own network, which the lab runs.
-    pods: Vec<Pod>,
-    policies: usize,
-    /// All other objects.
-    others: Vec<Value>,
 }
 
 /// The value of the agents' flag --policy.
@@ -49,13 +43,15 @@ pub(crate) fn source() -> String {
 }
 
 impl Lab {
-    /// Reads the policy files again, runs their new pods, and waits until every agent enforces the policies.
+    /// Reads the files again, runs their new pods, and waits until every agent enforces the policies and serves the
+    /// Services.
     pub fn apply(&mut self) -> Result<Applied> {
-        let files = self.read_policy_files()?.ok_or_else(|| {
-            let hint = "start a lab with `podwire lab up --policies DIR`";
-            Error::input(format!("lab {} has no policies", self.state.spec.name), hint)
+        let files = LabFiles::read(&self.state.spec)?.ok_or_else(|| {
+            let hint = "start a lab with `podwire lab up --policies DIR` or `podwire lab up --services DIR`";
+            Error::input(format!("lab {} has no policies and no Services", self.state.spec.name), hint)
         })?;
         self.assign_nodes(&files)?;
+        self.allocate_services(&files)?;
         let mut addresses = self.pod_addresses()?;
         let missing = |pod: &&String| !addresses.contains_key(*pod);
         let missing: Vec<String> = self.state.pod_nodes.keys().filter(missing).cloned().collect();
@@ -65,17 +61,30 @@ impl Lab {
         }
         let took = self.publish(&files, &addresses)?;
         let pods = files.pods.iter().map(Pod::full_name).collect();
-        Ok(Applied { policies: files.policies, pods, took, warnings: self.policy_warnings()? })
+        Ok(Applied {
+            policies: files.policies,
+            services: files.services.iter().filter(|object| object["kind"] == "Service").count(),
+            pods,
+            took,
+            warnings: self.policy_warnings()?,
+        })
     }
 
-    /// Checks the policy files before anything is created, assigns nodes to their pods, and writes the objects for the agents,
+    /// Checks the files before anything is created, assigns nodes to their pods, and writes the objects for the agents,
     /// without addresses.
-    pub(crate) fn prepare_policies(&mut self) -> Result<()> {
-        let Some(files) = self.read_policy_files()? else { return Ok(()) };
+    pub(crate) fn prepare_files(&mut self) -> Result<()> {
+        let Some(files) = LabFiles::read(&self.state.spec)? else { return Ok(()) };
         self.assign_nodes(&files)?;
-        let dir = self.directory.shared().join(DIR);
-        fs::create_dir_all(&dir).map_err(FileError::at("create directory", &dir))?;
-        self.write_objects(&files, &BTreeMap::new()).map(drop)
+        self.allocate_services(&files)?;
+        if self.state.spec.services.is_some() {
+            self.write_services(&files, &BTreeMap::new())?;
+        }
+        if self.state.spec.policies.is_some() {
+            let dir = self.directory.shared().join(DIR);
+            fs::create_dir_all(&dir).map_err(FileError::at("create directory", &dir))?;
+            self.write_objects(&files, &BTreeMap::new())?;
+        }
+        Ok(())
     }
 
     /// The warnings about the policies that the agents read; none if the lab has no policies.
@@ -83,44 +92,22 @@ impl Lab {
         if self.state.spec.policies.is_none() {
             return Ok(Vec::new());
         }
-        let source = PolicySource::new(self.directory.shared().join(DIR));
+        let source = PolicyFiles::new(self.directory.shared().join(DIR));
         let objects = source.read().map_err(|error| Error::input(error.to_string(), ""))?;
         Ok(podwire_policy::compile(&objects, None).warnings)
     }
 
     /// Publishes the addresses of newly started pods to all agents.
     pub(crate) fn publish_pods(&self) -> Result<()> {
-        match self.read_policy_files()? {
+        match LabFiles::read(&self.state.spec)? {
             Some(files) => self.publish(&files, &self.pod_addresses()?).map(drop),
             None => Ok(()),
         }
     }
 
-    fn read_policy_files(&self) -> Result<Option<PolicyFiles>> {
-        let Some(dir) = &self.state.spec.policies else { return Ok(None) };
-        let wrong = |error: &dyn std::fmt::Display| Error::input(error.to_string(), "");
-        // Read as the agents read them: an invalid file fails here, and nothing changes.
-        let source = PolicySource::new(dir);
-        let all = source.read().map_err(|error| wrong(&error))?;
-        let mut files = PolicyFiles {
-            pods: Vec::new(),
-            policies: all.network_policies.len() + all.cluster_network_policies.len(),
-            others: Vec::new(),
-        };
-        for object in source.documents().map_err(|error| wrong(&error))?.into_iter().flat_map(objects) {
-            let mut alone = Snapshot::new();
-            alone.add(object.clone()).map_err(|error| wrong(&error))?;
-            match alone.pods.pop().filter(Pod::has_pod_network) {
-                Some(pod) => files.pods.push(pod),
-                None => files.others.push(object),
-            }
-        }
-        Ok(Some(files))
-    }
-
     /// Assigns a node to each pod of the files: that of the lab's own pod with this name, the one that the pod names, the
     /// current one, or the next in turn.
-    fn assign_nodes(&mut self, files: &PolicyFiles) -> Result<()> {
+    fn assign_nodes(&mut self, files: &LabFiles) -> Result<()> {
         let nodes: Vec<String> = self.state.spec.node_names().collect();
         let mut pod_nodes = BTreeMap::new();
         for (number, pod) in files.pods.iter().enumerate() {
@@ -169,8 +156,24 @@ impl Lab {
         Ok(all)
     }
 
-    /// Writes the objects with the addresses of the pods, and waits until all agents enforce them.
-    fn publish(&self, files: &PolicyFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<Duration> {
+    /// Writes the objects with the addresses of the pods, and waits until all agents enforce and serve them.
+    fn publish(&self, files: &LabFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<Duration> {
+        let LabSpec { policies, services, .. } = &self.state.spec;
+        let mut took = Duration::ZERO;
+        if policies.is_some() {
+            took += self.publish_policies(files, addresses)?;
+        }
+        if services.is_some() {
+            took += self.publish_services(files, addresses)?;
+        }
+        Ok(took)
+    }
+
+    fn publish_policies(
+        &self,
+        files: &LabFiles,
+        addresses: &BTreeMap<String, Vec<PodIp>>,
+    ) -> Result<Duration> {
         let written = self.write_objects(files, addresses)?;
         self.wait_until_none(TIMEOUT, |lab| {
             let as_of = |node: &str| lab.agent_status(node)?.policies?.as_of;
@@ -197,7 +200,7 @@ impl Lab {
     }
 
     /// Writes the objects in one step. Returns the time of the change, in the format of `asOf` in the status of agents.
-    fn write_objects(&self, files: &PolicyFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<String> {
+    fn write_objects(&self, files: &LabFiles, addresses: &BTreeMap<String, Vec<PodIp>>) -> Result<String> {
         let mut pods = files.pods.clone();
         for pod in &mut pods {
             let name = pod.full_name();
@@ -223,15 +226,6 @@ impl Lab {
         let temporary = self.directory.shared().join(".policies.json");
         let written = fs::write(&temporary, list.to_string()).and_then(|()| fs::rename(&temporary, &path));
         written.map_err(FileError::at("write", &path))?;
-        Ok(PolicySource::new(&dir).last_modified().map(podwire_policy_agent::timestamp).unwrap_or_default())
-    }
-}
-
-/// The objects of a document, which may be a List.
-fn objects(document: Value) -> Vec<Value> {
-    let is_list = document["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
-    match document.get("items").and_then(Value::as_array) {
-        Some(items) if is_list => items.iter().cloned().flat_map(objects).collect(),
-        _ => vec![document],
+        Ok(PolicyFiles::new(&dir).last_modified().map(podwire_policy_agent::timestamp).unwrap_or_default())
     }
 }

@@ -79,6 +79,8 @@ pub struct LabSpec {
     pub cni_network: String,
     /// The directory of policies that the agents enforce.
     pub policies: Option<PathBuf>,
+    /// The directory of Services that the agents serve.
+    pub services: Option<PathBuf>,
     /// The directories of plugins.
     pub plugin_dirs: Vec<PathBuf>,
 }
@@ -342,6 +344,7 @@ mod tests {
             families: Families::Dual,
             cni_network: "flannel".into(),
             policies: None,
+            services: None,
             plugin_dirs: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use podwire_sandbox::Process;
 use serde::{Deserialize, Serialize};
 
+use crate::service_addresses::Allocation;
 use crate::{Fault, LabSpec};
 
 /// The progress of a lab's creation.
@@ -37,8 +38,11 @@ pub(crate) struct State {
     pub agents: BTreeMap<String, Process>,
     pub etcd: Option<Process>,
     pub faults: Vec<ActiveFault>,
-    /// The pods of the policy files, each with its node.
+    /// The pods of the files, each with its node.
     pub pod_nodes: BTreeMap<String, String>,
+    /// What Services of the files got, by `namespace/name`.
+    #[serde(default)]
+    pub services: BTreeMap<String, Allocation>,
 }
 
 impl State {
@@ -51,6 +55,7 @@ impl State {
             etcd: None,
             faults: Vec::new(),
             pod_nodes: BTreeMap::new(),
+            services: BTreeMap::new(),
         }
     }
 

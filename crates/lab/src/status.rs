@@ -8,7 +8,7 @@ use podwire_agent_ipc::status::{Phase, UnreachableNode};
 use serde::Serialize;
 
 use crate::pods::Pod;
-use crate::{agents, ActiveFault, Lab, LabSpec};
+use crate::{agents, ActiveFault, Lab, LabService, LabSpec};
 
 /// The status of a lab.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +22,10 @@ pub struct LabStatus {
     pub unfinished: bool,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
+    /// The Services in the files of the lab.
+    pub services: Vec<LabService>,
+    /// The first node whose kernel does not have them as the files say, and why.
+    pub services_problem: Option<String>,
     /// The injected faults that are not healed.
     pub faults: Vec<ActiveFault>,
 }
@@ -76,6 +80,10 @@ impl Lab {
             status
         };
         let nodes: Vec<NodeStatus> = self.state.spec.node_names().map(&mut node).collect();
+        let (services, unread) = match self.services() {
+            Ok(services) => (services, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
         let is_up = self.state.stage == crate::Stage::Up;
         LabStatus {
             spec: self.state.spec.clone(),
@@ -84,6 +92,8 @@ impl Lab {
                 && self.first_problem().is_none(),
             unfinished: !is_up,
             nodes,
+            services,
+            services_problem: unread.or_else(|| self.services_problem()),
             faults: self.state.faults.clone(),
         }
     }

@@ -22,9 +22,14 @@ impl Lab {
         if spec.store == Store::Etcd && !is_installed("etcd") {
             return Err(Error::NoEtcd);
         }
-        if let Some(dir) = &mut spec.policies {
-            // Later commands may run in another directory.
-            *dir = dir.canonicalize().map_err(FileError::at("find the policy directory", &*dir))?;
+        for (dir, doing) in [
+            (&mut spec.policies, "find the policy directory"),
+            (&mut spec.services, "find the directory of Services"),
+        ] {
+            if let Some(dir) = dir {
+                // Later commands may run in another directory.
+                *dir = dir.canonicalize().map_err(FileError::at(doing, &*dir))?;
+            }
         }
         let mut directory = LabDirectory::ensure(&spec.name)?;
         match directory.read()? {
@@ -55,7 +60,7 @@ impl Lab {
         };
         let spec = self.state.spec.clone();
         let nodes: Vec<String> = spec.node_names().collect();
-        self.prepare_policies()?;
+        self.prepare_files()?;
         self.boot(ROUTER)?;
         self.check_backend()?;
         self.create_bridges()?;
@@ -82,7 +87,9 @@ impl Lab {
         }
         let pods = usize::from(spec.pods) * nodes.len() + self.state.pod_nodes.len();
         if pods > 0 {
-            done(&format!("{pods} pods{}", if spec.policies.is_some() { ", policies enforced" } else { "" }));
+            let enforced = if spec.policies.is_some() { ", policies enforced" } else { "" };
+            let served = if spec.services.is_some() { ", Services served" } else { "" };
+            done(&format!("{pods} pods{enforced}{served}"));
         }
         self.state.stage = Stage::Up;
         self.save()

@@ -26,6 +26,7 @@ pub(super) fn run(screen: &Screen) -> Result<()> {
         families: Families::Dual,
         cni_network: "flannel".into(),
         policies: None,
+        services: None,
         plugin_dirs: plugin_dirs::default(),
     };
     screen.title(&format!("A cluster: {spec}"));

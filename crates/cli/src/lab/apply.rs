@@ -19,13 +19,16 @@ one.";
 
 pub(super) fn run(name: &str) -> Result<Output, Failure> {
     let applied = Lab::lock(name).and_then(|mut lab| lab.apply());
-    let Applied { policies, pods, took, warnings } =
-        applied.map_err(Failure::context(format!("cannot apply policies to lab {name}")))?;
+    let Applied { policies, services, pods, took, warnings } =
+        applied.map_err(Failure::context(format!("cannot apply the files to lab {name}")))?;
     let took = took.as_secs_f64();
-    let text =
-        format!("{policies} policies and {} pods, enforced by every agent after {took:.2} s\n", pods.len());
+    let text = format!(
+        "{policies} policies, {services} Services and {} pods, applied by every agent after {took:.2} s\n",
+        pods.len()
+    );
     let json = json!({
         "policies": policies,
+        "services": services,
         "pods": pods,
         "seconds": took,
         "warnings": warnings.iter().map(warning_json).collect::<Vec<_>>(),

@@ -1,7 +1,7 @@
 //! `podwire lab status`.
 
 use podwire_agent_ipc::status::UnreachableNode;
-use podwire_lab::{Lab, LabStatus, NodeStatus};
+use podwire_lab::{Lab, LabService, LabStatus, NodeStatus};
 use serde_json::{json, Value};
 
 use crate::failure::Failure;
@@ -53,7 +53,11 @@ pub(super) fn text(status: &LabStatus, paint: Paint) -> String {
     if !pods.is_empty() {
         text += &format!("\n{}", table(&["POD", "NODE", "STATE", "ADDRESSES"], &pods, paint));
     }
+    text += &services(&status.services, paint);
     let mut remarks = Vec::new();
+    let problems =
+        status.services.iter().flat_map(|service| &service.problems).chain(&status.services_problem);
+    remarks.extend(problems.map(|problem| format!("{} {problem}\n", paint.bad("problem:"))));
     for node in &status.nodes {
         let problem = |what: &String| format!("{} {}: {what}\n", paint.bad("problem:"), node.name);
         remarks.extend(node.problems.iter().map(problem));
@@ -70,6 +74,24 @@ pub(super) fn text(status: &LabStatus, paint: Paint) -> String {
         return text;
     }
     format!("{text}\n{}", remarks.concat())
+}
+
+fn services(all: &[LabService], paint: Paint) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let row = |service: &LabService| {
+        let addresses: Vec<String> = service.addresses.iter().map(ToString::to_string).collect();
+        vec![
+            service.name.clone(),
+            service.kind.clone(),
+            addresses.join(" "),
+            service.ports.join(" "),
+            service.endpoints.to_string(),
+        ]
+    };
+    let head = ["SERVICE", "TYPE", "ADDRESSES", "PORTS", "ENDPOINTS"];
+    format!("\n{}", table(&head, &all.iter().map(row).collect::<Vec<_>>(), paint))
 }
 
 pub(super) fn json(status: &LabStatus) -> Value {

@@ -21,6 +21,7 @@ pub(super) const EXAMPLES: &str = "Examples:
   podwire lab up --nodes 3 --pods 0                 nodes without pods
   podwire lab up --nodes 3 --cni-network calico     the Calico agent and address blocks
   podwire lab up --pods 0 --policies shop/          the pods and policies of these files
+  podwire lab up --services shop/                   the pods and Services of these files
 
 The nodes are n1, n2…, their pods are n1-pod1, n1-pod2…, and a machine named router connects the
 subnets. Each node runs `podwire agent flannel`, and its pods use the conflist that the agent
@@ -32,7 +33,11 @@ direct-or-vxlan, host-gw, or ipip (IPv4 only), and the store is embedded or etcd
 The files of --policies are YAML or JSON as for kubectl: NetworkPolicies, ClusterNetworkPolicies,
 Namespaces, and Pods or workloads such as Deployments (one pod each). These pods are started in
 addition to those of --pods, each on the node that it names or on the next in turn. `podwire lab
-apply` reads the files again.";
+apply` reads the files again.
+
+The files of --services are Services, and perhaps EndpointSlices, Nodes with labels, and pods. A
+Service without a cluster IP or NodePort gets one, and a Service with a selector and no slices gets
+slices with the pods that have the labels. One directory may be used for --policies and --services.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
@@ -62,6 +67,9 @@ pub(crate) struct Up {
     /// Enforce the policies in this directory, and start the pods in it.
     #[arg(long, value_name = "DIR")]
     policies: Option<PathBuf>,
+    /// Serve the Services in this directory, and start the pods in it.
+    #[arg(long, value_name = "DIR")]
+    services: Option<PathBuf>,
     /// Directory of plugins; repeatable [default: beside this program, then the usual ones].
     #[arg(long, value_name = "DIR")]
     plugin_dir: Vec<PathBuf>,
@@ -126,6 +134,7 @@ impl Up {
             },
             cni_network: self.cni_network,
             policies: self.policies,
+            services: self.services,
             plugin_dirs: match self.plugin_dir {
                 none if none.is_empty() => plugin_dirs::default(),
                 dirs => dirs,
