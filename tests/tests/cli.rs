@@ -195,10 +195,11 @@ fn every_command_prints_one_json_object_with_keys_in_camel_case() {
         assert_ne!(value["what"], "cannot read the command line", "{line}: {value}");
         wrong.extend(json_problems(line, &value));
     }
-    // Those of labs are in the suite `lab`.
+    // Those of labs and Services are in the suite `lab`.
     let is_tested = |command: &String| {
         WITHOUT_JSON.contains(&command.as_str())
             || command.starts_with("lab ")
+            || command.starts_with("service ")
             || lines
                 .iter()
                 .any(|line| line.split(' ').take(command.split(' ').count()).eq(command.split(' ')))
@@ -251,6 +252,7 @@ fn without_root_a_command_says_so_instead_of_a_wrong_answer() {
         "pod exec x -- true",
         "lab status",
         "lab verify",
+        "service list",
         "verify",
         "demo",
     ] {

@@ -113,6 +113,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "overlay",
             "policy",
             "policy-agent",
+            "services",
             "sandbox",
             "verify",
         ],

@@ -10,7 +10,8 @@ use std::time::Duration;
 use podwire_fs::FileError;
 use podwire_policy::api::PodIp;
 use podwire_services::{
-    dataplane, Choice, ClaimKind, Compiler, Desired, NodeInput, ObjectName, ServiceDetails,
+    dataplane, ClaimKind, Compiler, Decision, Desired, Kind, NodeInput, ObjectName, PortDecisions,
+    ServiceDetails,
 };
 use serde::Serialize;
 use serde_json::{json, Value};
@@ -36,8 +37,10 @@ pub struct LabService {
     #[serde(rename = "type")]
     pub kind: String,
     /// All addresses except those of nodes.
+    #[serde(rename = "ips")]
     pub addresses: Vec<IpAddr>,
     /// The ports as kubectl writes them: `80/TCP`, `80:30080/TCP`.
+    #[serde(rename = "servicePorts")]
     pub ports: Vec<String>,
     /// The number of endpoints that get connections, of the port that has the most.
     pub endpoints: usize,
@@ -172,8 +175,12 @@ impl Lab {
             return Ok(Vec::new());
         };
         let compiler = compiler(&node, &objects);
-        let service = |name: &ObjectName| Some(LabService::new(name, &compiler.details(name)?));
-        Ok(compiler.services().filter_map(service).collect())
+        let objects = objects["items"].as_array().map_or(&[][..], Vec::as_slice);
+        let service = |object: &Value| {
+            let name = ObjectName::of(Kind::Service, object);
+            Some(LabService::new(&name, object, &compiler.details(&name)?))
+        };
+        Ok(objects.iter().filter(|object| object["kind"] == "Service").filter_map(service).collect())
     }
 }
 
@@ -184,37 +191,30 @@ fn compiler(node: &str, objects: &Value) -> Compiler {
 }
 
 impl LabService {
-    fn new(name: &ObjectName, details: &ServiceDetails) -> LabService {
-        let at = |kind: ClaimKind| details.frontends.iter().filter(move |(_, of)| **of == kind);
-        let others = || details.frontends.iter().filter(|(_, kind)| **kind != ClaimKind::NodePort);
+    fn new(name: &ObjectName, object: &Value, details: &ServiceDetails) -> LabService {
         let mut addresses: Vec<IpAddr> = Vec::new();
-        for (frontend, _) in others() {
+        for (frontend, _) in details.frontends.iter().filter(|(_, kind)| **kind != ClaimKind::NodePort) {
             if !addresses.contains(&frontend.ip) {
                 addresses.push(frontend.ip);
             }
         }
-        let mut ports: Vec<String> =
-            at(ClaimKind::ClusterIp).map(|(one, _)| format!("{}/{}", one.port, one.protocol)).collect();
-        ports.extend(at(ClaimKind::NodePort).map(|(one, _)| format!("{}/{} (node)", one.port, one.protocol)));
-        ports.sort();
-        ports.dedup();
-        let chosen = |port: &podwire_services::PortDecisions| {
-            let choice = |one: &podwire_services::Decision| -> Choice {
-                if details.internal_local {
-                    one.local
-                } else {
-                    one.cluster
-                }
-            };
-            port.endpoints.iter().filter(|one| choice(one).is_chosen()).count()
-        };
+        let choice = |one: &Decision| if details.internal_local { one.local } else { one.cluster };
+        let chosen =
+            |port: &PortDecisions| port.endpoints.iter().filter(|one| choice(one).is_chosen()).count();
+        let ports = object["spec"]["ports"].as_array().into_iter().flatten();
         LabService {
             name: name.to_string(),
             kind: details.kind.clone(),
             addresses,
-            ports,
+            ports: ports.map(port_text).collect(),
             endpoints: details.ports.iter().map(chosen).max().unwrap_or_default(),
             problems: details.problems.iter().map(ToString::to_string).collect(),
         }
     }
+}
+
+/// As kubectl writes it.
+fn port_text(port: &Value) -> String {
+    let node_port = port["nodePort"].as_u64().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{}{node_port}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP"))
 }

@@ -235,7 +235,7 @@ impl Packet<'_> {
     fn json(&self, node: &NodeServices) -> Value {
         let endpoint = |one: &Endpoint| {
             json!({
-                "address": one.endpoint.ip(),
+                "ip": one.endpoint.ip(),
                 "port": one.endpoint.port(),
                 "local": node.is_local(one.endpoint.ip()),
                 "masqueraded": one.masquerade.is_some(),

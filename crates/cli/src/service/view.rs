@@ -182,7 +182,7 @@ impl FrontendView {
         let endpoints = |all: &[EndpointView]| all.iter().map(EndpointView::json).collect::<Vec<_>>();
         let ranges = self.backend.source_ranges.as_ref();
         json!({
-            "address": self.frontend.ip,
+            "ip": self.frontend.ip,
             "protocol": self.frontend.protocol.name(),
             "port": self.frontend.port,
             "portName": self.port_name,
@@ -200,7 +200,7 @@ impl FrontendView {
 
 pub(super) fn left_out_json(decision: &Decision) -> Value {
     json!({
-        "address": decision.addr.ip(),
+        "ip": decision.addr.ip(),
         "port": decision.addr.port(),
         "reason": decision.cluster.to_string(),
     })
@@ -209,7 +209,7 @@ pub(super) fn left_out_json(decision: &Decision) -> Value {
 impl EndpointView {
     fn json(&self) -> Value {
         json!({
-            "address": self.addr.ip(),
+            "ip": self.addr.ip(),
             "port": self.addr.port(),
             "local": self.is_local,
             "reason": self.choice.map(|choice| choice.to_string()),
