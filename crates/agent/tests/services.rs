@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use podwire_agent::flannel::{self, Settings};
-use podwire_agent::{FastPathMode, ServicesSettings};
+use podwire_agent::{service_objects, FastPathMode, ServicesSettings};
 use podwire_http_server::Listen;
 use podwire_kubernetes::ClientOptions;
 use podwire_netlink::sys;
@@ -190,7 +190,8 @@ fn an_agent_serves_the_services_of_an_api_server() {
             server.may("resourceAttributes", watch("discovery.k8s.io", "endpointslices"))
         });
         let client = ClientOptions::from_kubeconfig(Some(server.kubeconfig("podwire")));
-        (Source::Kubernetes(client), Box::new(move || check_api(server)))
+        let source = Source::Kubernetes(client);
+        (source.clone(), Box::new(move || check_api(server, &source)))
     });
 }
 
@@ -253,7 +254,18 @@ fn check_health(server: &KubeApiServer, slice: &str) {
     assert!(metric("kubeproxy_network_programming_duration_seconds_sum") > 0.0);
 }
 
-fn check_api(mut server: KubeApiServer) {
+/// The kinds and names of the objects that a command reads.
+fn listed(source: &Source) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let objects = runtime.block_on(service_objects(source, "n")).unwrap();
+    let name = |object: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]))
+    };
+    objects.iter().map(name).collect()
+}
+
+fn check_api(mut server: KubeApiServer, source: &Source) {
     const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/shop/endpointslices";
     let create = |server: &KubeApiServer, path: &str, object: Value| {
         server.request("POST", path, Some(&object)).unwrap()
@@ -270,6 +282,10 @@ fn check_api(mut server: KubeApiServer) {
     create(&server, SLICES, slice);
     let has = |text: &str| elements().contains(text);
     wait(|services| services["synced"] == true && has(&frontend) && has("10.244.7.2 . 8080"));
+    let objects = listed(source);
+    for object in ["Service web", "EndpointSlice web-1", "Node n", "ServiceCIDR kubernetes"] {
+        assert!(objects.iter().any(|one| one == object), "{object}: {objects:?}");
+    }
     let replace = |server: &KubeApiServer, address: &str| {
         server.patch(&format!("{SLICES}/web-1"), &json!({"endpoints": [{"addresses": [address]}]}));
     };

@@ -30,6 +30,13 @@ pub(crate) struct Cluster<'a> {
 /// A port of a slice: name, protocol and number.
 type SlicePort = (String, Protocol, u16);
 
+/// What all endpoints of a slice have in common.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SliceKey {
+    family: IpFamily,
+    ports: Vec<SlicePort>,
+}
+
 /// The slices of a Service: of each family, one for all pods with the same port numbers.
 pub(crate) fn slices(service: &Value, given: &[Value], cluster: &Cluster<'_>) -> Vec<Value> {
     let full_name = Allocation::name(service);
@@ -49,23 +56,21 @@ pub(crate) fn slices(service: &Value, given: &[Value], cluster: &Cluster<'_>) ->
         let has = |(key, value): (&String, &Value)| labels.get(key).map(String::as_str) == value.as_str();
         pod.metadata.namespace == namespace && selector.iter().all(has)
     };
-    let mut endpoints: BTreeMap<(IpFamily, Vec<SlicePort>), Vec<Value>> = BTreeMap::new();
+    let mut endpoints: BTreeMap<SliceKey, Vec<Value>> = BTreeMap::new();
     for pod in cluster.pods.iter().filter(is_selected) {
         let ports = ports(service, pod);
         for family in cluster.families {
             let ips = cluster.addresses.get(&pod.full_name()).into_iter().flatten();
             if let Some(ip) = ips.map(|one| one.ip).find(|ip| IpFamily::of(*ip) == *family) {
                 let endpoint = cluster.endpoint(service, pod, ip);
-                endpoints.entry((*family, ports.clone())).or_default().push(endpoint);
+                let key = SliceKey { family: *family, ports: ports.clone() };
+                endpoints.entry(key).or_default().push(endpoint);
             }
         }
     }
-    let slice = |(number, ((family, ports), endpoints)): (
-        usize,
-        ((IpFamily, Vec<SlicePort>), Vec<Value>),
-    )| {
+    let slice = |(number, (key, endpoints)): (usize, (SliceKey, Vec<Value>))| {
         let port =
-            |(name, protocol, port): SlicePort| json!({ "name": name, "protocol": protocol, "port": port });
+            |(name, protocol, port): &SlicePort| json!({ "name": name, "protocol": protocol, "port": port });
         json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -74,8 +79,8 @@ pub(crate) fn slices(service: &Value, given: &[Value], cluster: &Cluster<'_>) ->
                 "name": format!("{name}-lab{number}"),
                 "labels": { SERVICE_NAME: name },
             },
-            "addressType": family.name(),
-            "ports": ports.into_iter().map(port).collect::<Vec<_>>(),
+            "addressType": key.family.name(),
+            "ports": key.ports.iter().map(port).collect::<Vec<_>>(),
             "endpoints": endpoints,
         })
     };

@@ -14,8 +14,12 @@ fn every_command_of_a_lab_prints_one_json_object_with_keys_in_camel_case() {
     let dir = TempDir::new();
     dir.write("shop.yaml", SHOP);
     dir.write("db.yaml", &policy("none"));
+    dir.write(
+        "service.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n",
+    );
     let words = ["--nodes", "3", "--pods", "1", "--subnets", "2", "--backend", "host-gw", "--json"];
-    let lab = Laboratory::up(&[&words[..], &["--policies", dir.path()]].concat());
+    let lab = Laboratory::up(&[&words[..], &["--policies", dir.path(), "--services", dir.path()]].concat());
     let up: Value =
         serde_json::from_str(&lab.started).unwrap_or_else(|error| panic!("{error}: {}", lab.started));
     let mut wrong = json_problems("up", &up);
@@ -35,6 +39,7 @@ fn every_command_of_a_lab_prints_one_json_object_with_keys_in_camel_case() {
     for (value, part) in [
         (&up, "/warnings/0"),
         (&up, "/nodes/0/unreachable/0"),
+        (&up, "/services/0/ips/0"),
         (&applied, "/warnings/0"),
         (&broken, "/faults/0"),
         (&verified, "/missing/0"),

@@ -11,6 +11,7 @@ mod looking;
 mod mtu;
 mod policies;
 mod probe;
+mod service_commands;
 mod services;
 #[path = "../../policies/tables.rs"]
 mod tables;

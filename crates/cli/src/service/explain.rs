@@ -27,8 +27,8 @@ pub(super) const EXAMPLES: &str = "Examples:
 
 The explanation is about packets that pass this node, and about its kernel's table as it is now. It
 does not ask network policies, which see the packet after its destination is an endpoint:
-`podwire policy explain` does. The exit status is 0 if an endpoint gets the packet, 1 if it is
-refused or dropped, 2 after an error.";
+`podwire policy explain` does. The exit status is 0 if nothing stops the packet, 1 if it is refused
+or dropped or has no route, 2 after an error.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
