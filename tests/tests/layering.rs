@@ -108,6 +108,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "cni-runtime",
             "agent-ipc",
             "etcd",
+            "http-server",
             "kubernetes",
             "subnets",
             "overlay",
