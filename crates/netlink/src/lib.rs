@@ -9,7 +9,7 @@
 //! - [`nft`]: nf_tables transactions, for every firewall rule and set;
 //! - [`ct`]: connection tracking entries;
 //! - [`nflog`]: packets that firewall rules log;
-//! - [`genl`] and [`wireguard`]: generic netlink, and its WireGuard family.
+//! - [`genl`], [`wireguard`] and [`ipvs`]: generic netlink, and its families of WireGuard and IPVS.
 //!
 //! It knows nothing of pods or plugins: the `kernel` crate uses these messages for that. All `unsafe` code of the
 //! project is in the module [`sys`].
@@ -26,6 +26,7 @@ pub mod attr;
 pub mod ct;
 mod error;
 pub mod genl;
+pub mod ipvs;
 mod message;
 pub mod nflog;
 pub mod nft;

@@ -6,6 +6,7 @@ mod call;
 mod detached;
 mod fd;
 mod inotify;
+mod iptables;
 mod mount;
 mod namespace;
 mod packet;
@@ -20,6 +21,7 @@ pub use arena::Arena;
 pub use detached::{detach_process, detach_thread, Detached};
 pub use fd::{duplicate, pipe, readable, ready, set_nonblocking};
 pub use inotify::{open_inotify, watch_directory, watch_written_files};
+pub use iptables::{query_iptables, IptablesQuery};
 pub use mount::{
     bind_mount, file_system_type, make_mounts_slave, mount_tmpfs, mount_virtual, unmount, unshare_mounts,
 };
