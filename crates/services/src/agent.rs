@@ -17,6 +17,7 @@ use podwire_reconcile::Handle;
 use serde_json::Value;
 
 use crate::health::{HealthReport, Now};
+use crate::kube_proxy::{Applied, KubeProxyStatus, KubeProxyThread};
 use crate::{Error, Kind, ObjectName, Result};
 pub use measurements::Measurements;
 use reconciler::{ServicesReconciler, Shared};
@@ -35,6 +36,8 @@ pub struct ServicesOptions {
     pub node_port_networks: Option<Vec<IpNet>>,
     /// Where `/healthz` and `/livez` are served, as by kube-proxy; the unspecified address is all addresses of both families.
     pub healthz: Option<SocketAddr>,
+    /// Whether to remove what kube-proxy left, when the Services are in the kernel for the first time.
+    pub cleanup_kube_proxy: bool,
 }
 
 /// An event of a source.
@@ -61,15 +64,19 @@ enum Message {
 pub struct ServicesAgent {
     thread: Handle<Message>,
     shared: Shared,
+    kube_proxy: KubeProxyStatus,
+    /// Ends the thread that looks for kube-proxy, when the last handle is dropped.
+    _kube_proxy: Handle<Applied>,
 }
 
 impl ServicesAgent {
     /// Starts the thread in the network namespace of the caller.
     pub fn start(options: ServicesOptions) -> Result<ServicesAgent> {
-        let shared = Shared::default();
-        let reconciler = ServicesReconciler::new(options, shared.clone())?;
+        let (shared, kube_proxy) = (Shared::default(), KubeProxyStatus::default());
+        let cleaner = KubeProxyThread::start(options.cleanup_kube_proxy, kube_proxy.clone())?;
+        let reconciler = ServicesReconciler::new(options, shared.clone(), cleaner.clone())?;
         let thread = podwire_reconcile::spawn("services", RESYNC, reconciler).map_err(Error::Thread)?;
-        Ok(ServicesAgent { thread, shared })
+        Ok(ServicesAgent { thread, shared, kube_proxy, _kube_proxy: cleaner })
     }
 
     /// Delivers an event of the source.
@@ -85,6 +92,11 @@ impl ServicesAgent {
     fn send(&self, message: Message) -> Result<()> {
         self.shared.health.lock().times.queued(Now::read());
         Ok(self.thread.send(message)?)
+    }
+
+    /// A kube-proxy that runs, or what one left; looked for since the Services are in the kernel.
+    pub fn kube_proxy_problem(&self) -> Option<String> {
+        self.kube_proxy.problem()
     }
 
     /// The status after the last reconcile.

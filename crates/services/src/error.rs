@@ -1,5 +1,9 @@
 //! Errors of the data path and of the thread.
 
+use podwire_netlink::nft::Table;
+
+use crate::kube_proxy::Sign;
+
 /// The result of the functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -20,6 +24,31 @@ pub enum Error {
     /// The kernel refused to list or delete connections.
     #[error("end UDP flows to endpoints that are gone: {0}; clients that keep their port may lose packets")]
     StaleFlows(#[source] podwire_netlink::Error),
+    /// Two proxies on one node would both rewrite connections.
+    #[error(
+        "kube-proxy runs on this node: {0}; remove it from this node before the agent serves Services \
+         (docs/migration-from-kube-proxy.md)"
+    )]
+    KubeProxyRuns(Sign),
+    /// What kube-proxy left cannot be removed. It is as before.
+    #[error("remove {0}, which kube-proxy left: {1}")]
+    Cleanup(String, #[source] Box<Error>),
+    /// Another program's rules use kube-proxy's chain.
+    #[error(
+        "a rule in chain {from} of table {table} leads to {target}, and that chain is not one of kube-proxy's; nothing in \
+         this table was changed: delete the rule, or what created it, and start the agent again"
+    )]
+    UsedChain {
+        /// The table.
+        table: Table,
+        /// The chain with the rule.
+        from: String,
+        /// kube-proxy's chain.
+        target: String,
+    },
+    /// The kernel refused to list rules of iptables-legacy.
+    #[error("look for chains of kube-proxy in iptables-legacy: {0}")]
+    LegacyIptables(#[source] std::io::Error),
     /// The thread cannot start.
     #[error("start the thread of Services: {0}")]
     Thread(#[source] std::io::Error),

@@ -9,7 +9,7 @@
 //! other objects take effect. This part does no I/O.
 //!
 //! [`dataplane`] brings the kernel to the [`Desired`] state. [`ServicesAgent`] is the thread that does so after every event,
-//! and answers health checks of load balancers.
+//! and answers health checks of load balancers. [`kube_proxy`] finds a kube-proxy on the node, and removes what one left.
 //!
 //! The data path does not depend on the thread. When it ends, the Services stay as they are.
 
@@ -28,6 +28,7 @@ mod error;
 mod explain;
 mod frontends;
 mod health;
+pub mod kube_proxy;
 mod node;
 mod objects;
 mod problem;

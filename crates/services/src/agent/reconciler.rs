@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use podwire_ip::IpFamily;
-use podwire_reconcile::Reconciler;
+use podwire_reconcile::{Handle, Reconciler};
 use tracing::{debug, error, info, warn};
 
 use super::measurements::Measurements;
@@ -16,6 +16,7 @@ use super::trigger_times::TriggerTimes;
 use super::{Message, ServicesOptions, Update};
 use crate::dataplane::{Change, Nftables, StaleFlows};
 use crate::health::{HealthHandle, HealthServers, Now, ALL_ADDRESSES};
+use crate::kube_proxy::Applied as ServicesApplied;
 use crate::{Compiler, Desired, Error, Kind, NodeInput, Problem, Result, ServicesWithoutLocal};
 
 /// What the thread shares with its handles.
@@ -45,6 +46,8 @@ pub(super) struct ServicesReconciler {
     changed_at: Option<Instant>,
     /// The mistakes that were logged and still hold.
     logged: BTreeSet<Problem>,
+    /// The thread that waits for the Services to be in the kernel; `None` once it knows.
+    kube_proxy: Option<Handle<ServicesApplied>>,
 }
 
 /// The outcome of a reconcile.
@@ -59,7 +62,11 @@ pub(super) struct Applied {
 
 impl ServicesReconciler {
     /// For the network namespace of the calling thread.
-    pub fn new(options: ServicesOptions, shared: Shared) -> Result<ServicesReconciler> {
+    pub fn new(
+        options: ServicesOptions,
+        shared: Shared,
+        kube_proxy: Handle<ServicesApplied>,
+    ) -> Result<ServicesReconciler> {
         let node = NodeInput { name: options.node_name, ..NodeInput::default() };
         let health_servers = HealthServers::start(options.healthz, shared.health.clone());
         Ok(ServicesReconciler {
@@ -75,6 +82,7 @@ impl ServicesReconciler {
             listed: BTreeSet::new(),
             changed_at: Some(Instant::now()),
             logged: BTreeSet::new(),
+            kube_proxy: Some(kube_proxy),
         })
     }
 
@@ -259,6 +267,9 @@ impl Reconciler for ServicesReconciler {
         let change = change?;
         // The kernel has the new state: the next packet of an ended flow goes to another endpoint.
         let ended_flows = self.end_stale_flows(&desired)?;
+        if let Some(kube_proxy) = self.kube_proxy.take() {
+            kube_proxy.send(ServicesApplied)?;
+        }
         let latency = self.changed_at.take().map(|since| since.elapsed());
         let (frontends, without_local) = (desired.frontends.len(), desired.without_local());
         Ok(Some(Applied { change, ended_flows, frontends, without_local, latency }))

@@ -25,6 +25,7 @@ fn options(networks: Option<&str>, healthz: Option<&str>) -> ServicesOptions {
         node_name: "n".into(),
         node_port_networks: networks.map(|net| vec![net.parse().unwrap()]),
         healthz: healthz.map(|address| address.parse().unwrap()),
+        ..ServicesOptions::default()
     }
 }
 
