@@ -88,6 +88,7 @@ pub async fn run<O>(settings: Settings, opener: O) -> Result<()>
 where
     O: Fn() -> Result<Box<dyn Store>, StoreError> + Clone + Send + Sync + 'static,
 {
+    services::check(settings.services.as_ref())?;
     let mut shutdown = Shutdown::listen()?;
     let status = StatusHandle::new(&settings.node, Mode::Calico);
     let fast_path = fast_path::start(settings.fast_path, &status);
@@ -100,10 +101,13 @@ where
         }
         None => None,
     };
-    let services = settings.services.clone();
-    let services = services
-        .map(|services| services::start(services, &settings.node, Vec::new(), &status))
-        .transpose()?;
+    let services = match settings.services.clone() {
+        Some(services) => Some(services::start(services, &settings.node, Vec::new(), &status)?),
+        None => {
+            services::remove();
+            None
+        }
+    };
     let metrics = Metrics::new(Mode::Calico, policy_agent.clone(), fast_path.clone());
     let metrics = Arc::new(metrics.with_services(services.clone()));
     let allocator = start_allocator(&settings, &status, opener.clone())?;

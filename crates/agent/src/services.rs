@@ -12,7 +12,7 @@ use podwire_agent_ipc::status::{ObjectProblems, ServicesStatus};
 use podwire_kubernetes::Backoff;
 use podwire_policy_agent::Source;
 use podwire_services::{ServicesAgent, ServicesOptions};
-use tracing::error;
+use tracing::{error, info, warn};
 
 use crate::status::StatusHandle;
 use crate::Result;
@@ -32,6 +32,27 @@ pub struct ServicesSettings {
     /// Where `/healthz` and `/livez` are served as by kube-proxy, if they are; the unspecified address is all addresses of
     /// both families.
     pub healthz: Option<SocketAddr>,
+    /// Whether to remove what kube-proxy left, when the Services are in the kernel for the first time.
+    pub cleanup_kube_proxy: bool,
+}
+
+/// Refuses to serve Services beside a running kube-proxy. Called before anything is changed.
+pub(crate) fn check(settings: Option<&ServicesSettings>) -> Result<()> {
+    if settings.is_some() {
+        podwire_services::kube_proxy::refuse_running()?;
+    }
+    Ok(())
+}
+
+/// Removes the Services of an earlier agent: they would no longer follow their source.
+pub(crate) fn remove() {
+    match podwire_services::dataplane::remove() {
+        Ok(true) => {
+            info!(table = %podwire_services::dataplane::TABLE, "Services of an earlier agent removed")
+        }
+        Ok(false) => {}
+        Err(error) => warn!(%error, "the Services of an earlier agent cannot be removed"),
+    }
 }
 
 /// Starts the thread. It changes nothing before its source is complete.
@@ -41,8 +62,9 @@ pub(crate) fn start(
     pod_networks: Vec<IpNet>,
     status: &StatusHandle,
 ) -> Result<ServicesAgent> {
-    let ServicesSettings { source, node_port_networks, healthz } = settings;
-    let options = ServicesOptions { node_name: node.to_owned(), node_port_networks, healthz };
+    let ServicesSettings { source, node_port_networks, healthz, cleanup_kube_proxy } = settings;
+    let node_name = node.to_owned();
+    let options = ServicesOptions { node_name, node_port_networks, healthz, cleanup_kube_proxy };
     let agent = ServicesAgent::start(options)?;
     agent.set_pod_networks(pod_networks)?;
     let (follower, shown, node) = (agent.clone(), agent.clone(), node.to_owned());
@@ -63,6 +85,7 @@ pub(crate) fn start(
         let services = shown.status();
         let errors = services.error.iter().chain(&services.healthz_error);
         status.problems.extend(errors.map(|error| format!("Services: {error}")));
+        status.problems.extend(shown.kube_proxy_problem());
         status.services = Some(of(services));
     });
     Ok(agent)

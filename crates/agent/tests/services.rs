@@ -88,6 +88,7 @@ fn settings(dir: &Path, source: Source) -> Settings {
             source,
             node_port_networks: Some(vec!["192.0.2.0/24".parse().unwrap()]),
             healthz: Some("0.0.0.0:10256".parse().unwrap()),
+            cleanup_kube_proxy: true,
         }),
         ..Settings::new("n")
     }

@@ -39,6 +39,6 @@ mod stale_flows;
 mod transactions;
 
 pub use installed::{difference, installed};
-pub use nftables::{Change, Nftables};
+pub use nftables::{remove, Change, Nftables};
 pub use sets::TABLE;
 pub use stale_flows::StaleFlows;

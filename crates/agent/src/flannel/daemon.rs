@@ -32,6 +32,7 @@ use crate::{fast_path, http, plugin_calls, services, Error, Result};
 
 /// Runs until SIGTERM or SIGINT. Routes, rules and files stay, so pods keep their connections.
 pub async fn run(settings: Settings, source: Source) -> Result<()> {
+    services::check(settings.services.as_ref())?;
     let status = StatusHandle::new(&settings.node_name, Mode::Flannel);
     // A file that cannot be read is reported when the pod CIDR is acquired.
     let previous = SubnetEnv::read(&settings.subnet_file).ok().flatten().unwrap_or_default().pod_cidrs();
@@ -46,10 +47,16 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
         }
         None => None,
     };
-    let services = settings.services.clone();
-    let services = services
-        .map(|services| services::start(services, &settings.node_name, previous.iter().collect(), &status))
-        .transpose()?;
+    let services = match settings.services.clone() {
+        Some(services) => {
+            let pod_networks = previous.iter().collect();
+            Some(services::start(services, &settings.node_name, pod_networks, &status)?)
+        }
+        None => {
+            services::remove();
+            None
+        }
+    };
     let metrics = Metrics::new(Mode::Flannel, policy_agent.clone(), fast_path.clone());
     let metrics = Arc::new(metrics.with_services(services.clone()));
     if let Some(metrics) = metrics.flannel() {
@@ -86,9 +93,10 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
     Ok(())
 }
 
-/// Hands this node's routes over to flanneld, whose rules must be in place already.
+/// Hands this node's routes over to flanneld, whose rules must be in place already, and its Services to kube-proxy.
 pub fn retire() -> Result<()> {
     fast_path::remove();
+    services::remove();
     for change in podwire_overlay::hand_over(&mut Host::here()?)? {
         info!(change, "kernel changed");
     }

@@ -36,6 +36,15 @@ pub(super) struct ServicesFlags {
         requires = "services"
     )]
     services_healthz_address: HealthzAddress,
+    /// Remove what kube-proxy left, when the Services are in the kernel.
+    #[arg(
+        long,
+        help_heading = "Services",
+        env = "PODWIRE_CLEANUP_KUBE_PROXY",
+        hide_env = true,
+        requires = "services"
+    )]
+    cleanup_kube_proxy: bool,
 }
 
 /// Where `/healthz` and `/livez` are served, if they are.
@@ -66,7 +75,13 @@ impl ServicesFlags {
         let source = self.services.as_deref().map(|text| Source::parse("--services", text, kubernetes));
         let source = source.transpose()?;
         let healthz = self.services_healthz_address.0;
-        Ok(source.map(|source| ServicesSettings { source, node_port_networks: networks, healthz }))
+        let cleanup_kube_proxy = self.cleanup_kube_proxy;
+        Ok(source.map(|source| ServicesSettings {
+            source,
+            node_port_networks: networks,
+            healthz,
+            cleanup_kube_proxy,
+        }))
     }
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use podwire_netlink::nft::{self, Transaction};
+use podwire_netlink::Socket;
 
 use super::affinity;
 use super::chains;
@@ -148,13 +149,12 @@ impl Nftables {
         difference.add(found, elements);
         Ok(Plan::new(prepare, difference, BTreeSet::new(), true))
     }
+}
 
-    /// Deletes the table.
-    pub fn remove(&mut self) -> Result<()> {
-        self.last = None;
-        nft::remove_table(self.kernel.socket(), &TABLE)?;
-        Ok(())
-    }
+/// Deletes the table of a node that no longer serves Services. Returns whether it existed. Established connections stay.
+pub fn remove() -> Result<bool> {
+    let mut nft = Socket::netfilter()?;
+    Ok(nft::is_supported(&mut nft)? && nft::remove_table(&mut nft, &TABLE)?)
 }
 
 /// Gives the endpoints the indexes that they had before.

@@ -1,5 +1,6 @@
 //! Which client reaches which endpoint, with which source address.
 
+use podwire_services::dataplane::remove;
 use serde_json::json;
 
 use crate::cluster::{web, Cluster};
@@ -180,12 +181,9 @@ fn damage_is_repaired_and_the_table_is_removed() {
         assert!(!change.is_empty(), "{damage}");
         cluster.check(&[("2", "cluster", "1 itself"), ("o", "node", "1 node")]);
     }
-    let nft = &mut cluster.nft;
-    assert_eq!(
-        cluster.testbed.node.inside(|| {
-            nft.remove().unwrap();
-            crate::testbed::run("nft list ruleset")
-        }),
-        ""
-    );
+    cluster.testbed.node.inside(|| {
+        assert!(remove().unwrap());
+        assert_eq!(crate::testbed::run("nft list ruleset"), "");
+        assert!(!remove().unwrap());
+    });
 }
