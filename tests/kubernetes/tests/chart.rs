@@ -2,8 +2,9 @@
 
 use podwire_kubernetes_tests::chart::{call, rendered, CHART};
 use podwire_kubernetes_tests::manifest;
+use podwire_test_servers::{kubernetes_programs, KubeApiServer};
 use podwire_tests::project;
-use serde_json::Value;
+use serde_json::{json, Value};
 
 fn find<'a>(objects: &'a [Value], title: &str) -> &'a Value {
     let found = objects.iter().find(|object| manifest::title(object) == title);
@@ -159,4 +160,110 @@ fn bgp_passwords_are_mounted_as_files() {
         let volume = volumes.iter().find(|one| one["name"] == mount["name"]).expect("a volume");
         assert_eq!(volume["secret"]["secretName"], secret);
     }
+}
+
+/// The agent's arguments and container ports about Services, and the kinds of objects that it may read for them.
+fn services(objects: &[Value]) -> (Vec<&str>, Vec<u64>, Vec<&str>) {
+    let agent = find(objects, "DaemonSet podwire-agent");
+    let mut arguments = arguments(agent);
+    arguments
+        .retain(|one| ["--services", "--nodeport", "--cleanup"].iter().any(|flag| one.starts_with(flag)));
+    let ports = container(agent)["ports"].as_array().into_iter().flatten();
+    let ports =
+        ports.filter(|port| port["name"] == "services").filter_map(|port| port["containerPort"].as_u64());
+    let rules = find(objects, "ClusterRole podwire-agent")["rules"].as_array().into_iter().flatten();
+    let kinds =
+        rules.flat_map(|rule| rule["resources"].as_array().into_iter().flatten()).filter_map(Value::as_str);
+    let kinds = kinds.filter(|kind| ["services", "endpointslices", "servicecidrs"].contains(kind));
+    (arguments, ports.collect(), kinds.collect())
+}
+
+#[test]
+fn services_are_off_unless_they_are_wanted() {
+    let off = (Vec::new(), Vec::new(), Vec::new());
+    for mode in ["calico.enabled=false", "calico.enabled=true"] {
+        assert_eq!(services(&rendered(&[mode])), off);
+        // Without a cluster nothing tells whether kube-proxy runs.
+        assert_eq!(services(&rendered(&[mode, "agent.services=auto"])), off);
+        let kinds = vec!["services", "endpointslices", "servicecidrs"];
+        let on = (vec!["--services=kubernetes"], vec![10256], kinds.clone());
+        assert_eq!(services(&rendered(&[mode, "agent.services=true"])), on);
+        let more = [
+            mode,
+            "agent.services=true",
+            "services.nodePortAddresses={192.0.2.0/24,fd00:9::/64}",
+            "services.cleanupKubeProxy=true",
+        ];
+        let flags = [
+            "--services=kubernetes",
+            "--nodeport-addresses=192.0.2.0/24,fd00:9::/64",
+            "--cleanup-kube-proxy",
+        ];
+        assert_eq!(services(&rendered(&more)), (flags.into(), vec![10256], kinds));
+    }
+    let (is_good, printed) = call(&["template", CHART, "--set", "agent.services=perhaps"]);
+    assert!(!is_good && printed.contains("agent.services must be auto, true or false"), "{printed}");
+}
+
+#[test]
+fn agents_can_change_node_by_node() {
+    for mode in ["calico.enabled=false", "calico.enabled=true"] {
+        let strategy = |settings: &[&str]| {
+            find(&rendered(settings), "DaemonSet podwire-agent")["spec"]["updateStrategy"].clone()
+        };
+        assert_eq!(strategy(&[mode]), json!({"rollingUpdate": {"maxUnavailable": "10%"}}));
+        assert_eq!(strategy(&[mode, "agent.updateStrategy=OnDelete"]), json!({"type": "OnDelete"}));
+    }
+}
+
+/// helm asks a real API server.
+#[test]
+fn services_are_on_by_themselves_in_a_cluster_without_kube_proxy() {
+    let programs = match kubernetes_programs(&[]) {
+        Ok(programs) => programs,
+        Err(why) => return eprintln!("left out: {why}"),
+    };
+    let server = KubeApiServer::start(&programs);
+    let kubeconfig = server.kubeconfig("admin").display().to_string();
+    let install = |settings: &[&str]| {
+        let mut words = vec!["template", "podwire", CHART, "--namespace", "kube-system", "--dry-run=server"];
+        words.extend(["--kubeconfig", &kubeconfig, "--set", "agent.services=auto"]);
+        words.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        call(&words)
+    };
+    let serves = |settings: &[&str]| {
+        let (is_good, printed) = install(settings);
+        assert!(is_good, "{printed}");
+        !services(&manifest::parse(&printed)).0.is_empty()
+    };
+    let host = "apiServer.host=192.0.2.1";
+    let create = |path: &str, object: Value| server.request("POST", path, Some(&object)).unwrap();
+    server.until("the namespace kube-system exists", || {
+        server.request("GET", "/api/v1/namespaces/kube-system", None).is_ok()
+    });
+    assert!(serves(&[host]));
+    // Agents cannot reach the API server through a Service that they are to serve.
+    let (is_good, printed) = install(&[]);
+    assert!(!is_good && printed.contains("set apiServer.host"), "{printed}");
+    let (_, printed) = install(&["agent.services=true"]);
+    assert!(printed.contains("set apiServer.host"), "{printed}");
+    assert!(!serves(&["agent.services=false"]));
+    let config_map = json!({"metadata": {"name": "kubernetes-services-endpoint"}});
+    create("/api/v1/namespaces/kube-system/configmaps", config_map);
+    assert!(serves(&[]));
+    // A static pod, as in RKE2 and on GKE.
+    create("/api/v1/namespaces/kube-system/serviceaccounts", json!({"metadata": {"name": "default"}}));
+    server.create_pod("kube-system", "kube-proxy-n1", "n1", json!({}));
+    assert!(!serves(&[]));
+    server
+        .request("DELETE", "/api/v1/namespaces/kube-system/pods/kube-proxy-n1?gracePeriodSeconds=0", None)
+        .unwrap();
+    server.until("the pod is gone", || serves(&[]));
+    let labels = json!({"k8s-app": "kube-proxy"});
+    let spec = json!({"containers": [{"name": "kube-proxy", "image": "kube-proxy"}]});
+    let daemon_set = json!({"metadata": {"name": "kube-proxy"}, "spec": {"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": spec}}});
+    create("/apis/apps/v1/namespaces/kube-system/daemonsets", daemon_set);
+    assert!(!serves(&[]));
+    assert!(serves(&["agent.services=true"]));
 }

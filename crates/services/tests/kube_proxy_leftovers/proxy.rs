@@ -21,7 +21,7 @@ pub fn in_namespace<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 /// The rules of others: the kubelet, kube-router, a user, another program. iptables adds the base chains that it lacks, so
 /// all are there.
-const OTHERS: &str = "
+pub const OTHERS: &str = "
 *mangle
 :PREROUTING ACCEPT [0:0]
 :INPUT ACCEPT [0:0]

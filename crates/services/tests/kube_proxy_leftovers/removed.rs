@@ -4,7 +4,7 @@ use podwire_netlink::nft;
 
 use crate::proxy::{
     create_device, create_iptables_mode, create_nftables_mode, create_others, find, in_namespace, remove,
-    restore, ruleset, sockets, texts, IPTABLES_MODE,
+    restore, ruleset, sockets, texts, IPTABLES_MODE, OTHERS,
 };
 use crate::testbed::run;
 
@@ -90,6 +90,28 @@ fn chains_of_iptables_legacy_stay() {
         assert_eq!(remove().removed.len(), 2);
         assert_eq!(rules(), before);
         assert_eq!(texts().len(), 3);
+    });
+}
+
+/// The commands in docs/migration-from-kube-proxy.md.
+#[test]
+fn chains_of_iptables_legacy_go_by_the_documented_commands() {
+    let page = include_str!("../../../../docs/migration-from-kube-proxy.md");
+    let section = page.split("### Chains in iptables-legacy").nth(1).unwrap();
+    let commands = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    in_namespace(|| {
+        let rules = || run("for f in ip ip6; do ${f}tables-legacy-save | sed '/^#/d; s/ \\[.*//'; done");
+        for program in ["iptables-legacy", "ip6tables-legacy"] {
+            restore(program, OTHERS);
+        }
+        let before = rules();
+        for program in ["iptables-legacy", "ip6tables-legacy"] {
+            restore(program, IPTABLES_MODE);
+        }
+        assert_eq!(texts().len(), 6);
+        run(commands);
+        assert_eq!(texts(), [""; 0]);
+        assert_eq!(rules(), before);
     });
 }
 

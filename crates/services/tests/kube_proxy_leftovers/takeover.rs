@@ -71,6 +71,23 @@ fn connections_stay_while_the_agent_takes_over() {
     assert_eq!(testbed.node.inside(ruleset), before);
 }
 
+/// The way back: kube-proxy's rules are there again, then the agent's go.
+#[test]
+fn connections_stay_when_kube_proxy_takes_over() {
+    let testbed = Testbed::new(2);
+    serve(&testbed);
+    let agent = start(&testbed, false);
+    list(&agent);
+    wait("the Services", || agent.status().synced);
+    let mut connection = Connection::open(&testbed.pods[1]).unwrap();
+    drop(agent);
+    testbed.node.inside(|| restore("iptables-nft", RULES));
+    Connection::open(&testbed.pods[1]).unwrap();
+    assert!(testbed.node.inside(|| podwire_services::dataplane::remove().unwrap()));
+    connection.echo().unwrap();
+    Connection::open(&testbed.pods[1]).unwrap();
+}
+
 #[test]
 fn leftovers_are_a_problem_until_they_are_gone() {
     let testbed = Testbed::new(2);
