@@ -36,7 +36,7 @@ pub enum Error {
     /// Another program's rules use kube-proxy's chain.
     #[error(
         "a rule in chain {from} of table {table} leads to {target}, and that chain is not one of kube-proxy's; nothing in \
-         this table was changed: delete the rule, or what created it, and start the agent again"
+         this table was changed: delete the rule, or what created it"
     )]
     UsedChain {
         /// The table.

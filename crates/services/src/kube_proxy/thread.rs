@@ -127,23 +127,23 @@ impl Found {
                 "kube-proxy runs beside the Services of this agent: {sign}; stop it, or start the agent without --services"
             ));
         }
-        if !self.failures.is_empty() {
-            return Some(self.failures.join(". "));
-        }
         let list = |removable: bool| {
             let some = self.leftovers.iter().filter(|leftover| leftover.is_removable() == removable);
             some.map(Leftover::to_string).collect::<Vec<_>>().join("; ")
         };
-        let parts = [
-            (list(true), "start the agent once with --cleanup-kube-proxy to remove it"),
-            (
-                list(false),
-                "remove it with iptables-legacy, as the page about the migration from kube-proxy shows",
-            ),
+        let advice = [
+            (true, "start the agent once with --cleanup-kube-proxy to remove it"),
+            (false, "remove it as docs/migration-from-kube-proxy.md shows"),
         ];
-        let parts = parts.iter().filter(|(list, _)| !list.is_empty());
-        let parts: Vec<String> =
-            parts.map(|(list, advice)| format!("kube-proxy left {list}: {advice}")).collect();
+        // A failure names its leftover.
+        let listed = advice.iter().filter(|(removable, _)| !removable || self.failures.is_empty());
+        let mut parts = self.failures.clone();
+        for (removable, advice) in listed {
+            let leftovers = list(*removable);
+            if !leftovers.is_empty() {
+                parts.push(format!("kube-proxy left {leftovers}: {advice}"));
+            }
+        }
         (!parts.is_empty()).then(|| parts.join(". "))
     }
 }
@@ -182,7 +182,7 @@ mod tests {
                 &[
                     "--cleanup-kube-proxy",
                     "chain KUBE-SERVICES of ip6tables-legacy in table nat",
-                    "with iptables-legacy",
+                    "docs/migration-from-kube-proxy.md",
                 ],
             ),
         ] {
