@@ -37,7 +37,7 @@ impl Running {
             if wanted(&status) {
                 return status;
             }
-            assert!(begin.elapsed() < Duration::from_secs(20), "{status:?}");
+            assert!(begin.elapsed() < Duration::from_secs(60), "{status:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
