@@ -5,6 +5,8 @@
 //! merge patches as the API's documentation describes them, as far as the tests need them. Tests with
 //! [`KubeApiServer`](crate::KubeApiServer) check the real one.
 
+mod selector;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,6 +14,8 @@ use serde_json::{json, Map, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+use selector::{decode, Selector};
 
 const NODES: &str = "/api/v1/nodes";
 
@@ -45,6 +49,8 @@ struct Change {
     collection: String,
     kind: &'static str,
     object: Value,
+    /// The object before the change, if it is known and there was one.
+    before: Option<Value>,
 }
 
 /// A running stand-in.
@@ -110,6 +116,12 @@ impl StandInApiServer {
     /// from the first object on.
     pub fn put_object(&self, collection: &str, object: Value) {
         self.state().put_object(collection, object);
+        self.notify();
+    }
+
+    /// Deletes an object of the collection with this path, if it exists.
+    pub fn delete_object(&self, collection: &str, name: &str) {
+        self.state().delete_object(collection, name);
         self.notify();
     }
 
@@ -190,7 +202,7 @@ impl State {
         node["metadata"]["resourceVersion"] = revision.to_string().into();
         let kind = if known { "MODIFIED" } else { "ADDED" };
         let object = node.clone();
-        self.history.push(Change { revision, collection: NODES.into(), kind, object });
+        self.history.push(Change { revision, collection: NODES.into(), kind, object, before: None });
     }
 
     fn put_object(&mut self, collection: &str, mut object: Value) {
@@ -201,9 +213,22 @@ impl State {
             other => self.others.entry(other.into()).or_default(),
         };
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let kind = if objects.insert(name, object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
+        let before = objects.insert(name, object.clone());
+        let kind = if before.is_some() { "MODIFIED" } else { "ADDED" };
         let collection = collection.to_owned();
-        self.history.push(Change { revision: self.revision, collection, kind, object });
+        self.history.push(Change { revision: self.revision, collection, kind, object, before });
+    }
+
+    fn delete_object(&mut self, collection: &str, name: &str) {
+        let Some(mut object) = self.others.get_mut(collection).and_then(|objects| objects.remove(name))
+        else {
+            return;
+        };
+        self.revision += 1;
+        let before = Some(object.clone());
+        object["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        let (collection, kind) = (collection.to_owned(), "DELETED");
+        self.history.push(Change { revision: self.revision, collection, kind, object, before });
     }
 
     fn delete(&mut self, name: &str) {
@@ -211,7 +236,8 @@ impl State {
         if let Some(mut node) = self.nodes.remove(name) {
             node["metadata"]["resourceVersion"] = self.revision.to_string().into();
             let (collection, kind) = (NODES.into(), "DELETED");
-            self.history.push(Change { revision: self.revision, collection, kind, object: node });
+            let before = None;
+            self.history.push(Change { revision: self.revision, collection, kind, object: node, before });
         }
     }
 
@@ -220,7 +246,7 @@ impl State {
         self.revision += 10;
         let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": self.revision.to_string()}});
         let (collection, kind) = (NODES.into(), "BOOKMARK");
-        self.history.push(Change { revision: self.revision, collection, kind, object });
+        self.history.push(Change { revision: self.revision, collection, kind, object, before: None });
     }
 
     fn patch(&mut self, name: &str, patch: &Value) -> Option<Value> {
@@ -282,7 +308,7 @@ async fn read(stream: &mut TcpStream) -> Option<Request> {
     let (method, target) = (words.next()?.to_string(), words.next()?.to_string());
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let query = query.split('&').filter_map(|pair| pair.split_once('='));
-    let query = query.map(|(key, value)| (key.to_string(), value.replace("%3D", "="))).collect();
+    let query = query.map(|(key, value)| (key.to_string(), decode(value))).collect();
     let (accept, content_type, authorization) =
         (header("accept"), header("content-type"), header("authorization"));
     let body = serde_json::from_slice(&bytes[end..]).unwrap_or_default();
@@ -339,11 +365,12 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>, changes: watch::
 fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value) {
     let parts: Vec<&str> = request.path.trim_matches('/').split('/').collect();
     let not_found = (404, failure(404, "NotFound", "not found"));
+    let selector = Selector::of(&request.query);
     match (request.method.as_str(), &parts[..]) {
         ("GET", ["api", "v1", "nodes"]) => {
             let limit = request.query.get("limit").and_then(|text| text.parse().ok()).unwrap_or(usize::MAX);
             let behind = request.query.get("continue").cloned().unwrap_or_default();
-            let rest = || state.nodes.iter().filter(|(name, _)| **name > behind);
+            let rest = || state.nodes.iter().filter(|(name, node)| **name > behind && selector.matches(node));
             let items: Vec<Value> = rest().take(limit).map(|(_, node)| shown(node, meta_only)).collect();
             let mut metadata = json!({"resourceVersion": state.revision.to_string()});
             if rest().nth(limit).is_some() {
@@ -372,9 +399,15 @@ fn respond(state: &mut State, request: &Request, meta_only: bool) -> (u16, Value
         }
         ("GET", _) => match state.others.get(&request.path) {
             Some(objects) => {
-                let items: Vec<Value> = objects.values().map(|object| shown(object, meta_only)).collect();
+                let selected = objects.values().filter(|object| selector.matches(object));
+                let items: Vec<Value> = selected.map(|object| shown(object, meta_only)).collect();
                 let metadata = json!({"resourceVersion": state.revision.to_string()});
-                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
+                // Go's typed clients ignore a list of another kind.
+                let text =
+                    |field: &str| items.first().and_then(|item| item[field].as_str()).unwrap_or_default();
+                let (kind, version) = (format!("{}List", text("kind")), text("apiVersion"));
+                let version = if version.is_empty() { "v1" } else { version };
+                (200, json!({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items}))
             }
             None => not_found,
         },
@@ -390,7 +423,7 @@ async fn stream_changes(
 ) {
     let mut from: u64 = request.query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
     let meta_only = request.accept.contains("as=PartialObjectMetadata");
-    let selected = request.query.get("fieldSelector").map(|selector| selector.replace("metadata.name=", ""));
+    let selector = Selector::of(&request.query);
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
     if stream.write_all(head.as_bytes()).await.is_err() {
         return;
@@ -411,15 +444,11 @@ async fn stream_changes(
             let _ = stream.write_all(b"0\r\n\r\n").await;
             return;
         }
-        for Change { revision, kind, object, .. } in events {
+        for Change { revision, kind, object, before, .. } in events {
             from = revision;
-            let named = object["metadata"]["name"].as_str();
-            let skip = selected.as_deref().is_some_and(|name| kind != "BOOKMARK" && named != Some(name));
-            if !skip
-                && chunk(&mut stream, json!({"type": kind, "object": shown(&object, meta_only)}))
-                    .await
-                    .is_err()
-            {
+            let Some(kind) = selector.event(kind, before.as_ref(), &object) else { continue };
+            let event = json!({"type": kind, "object": shown(&object, meta_only)});
+            if chunk(&mut stream, event).await.is_err() {
                 return;
             }
         }
