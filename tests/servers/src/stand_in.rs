@@ -446,7 +446,7 @@ async fn stream_changes(
         }
         for Change { revision, kind, object, before, .. } in events {
             from = revision;
-            let Some(kind) = selector.event(kind, before.as_ref(), &object) else { continue };
+            let Some((kind, object)) = selector.event(kind, before.as_ref(), &object) else { continue };
             let event = json!({"type": kind, "object": shown(&object, meta_only)});
             if chunk(&mut stream, event).await.is_err() {
                 return;

@@ -169,6 +169,7 @@ impl Cluster {
         match name {
             "n" => &self.testbed.node,
             "o" => &self.testbed.outside,
+            "r" => &self.testbed.remote,
             number => &self.testbed.pods[number.parse::<usize>().unwrap() - 1],
         }
     }

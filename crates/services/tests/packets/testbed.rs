@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_millis(1500);
 /// Makes IPv6 addresses usable at once, and refusals complete.
 const SETTINGS: &str = "net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv6.conf.all.accept_dad=0 \
-     net.ipv6.conf.default.accept_dad=0 net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0";
+     net.ipv6.conf.default.accept_dad=0 net.ipv4.icmp_ratemask=0 net.ipv6.icmp.ratemask=0";
 
 /// Runs a command line in the calling thread's namespace.
 pub fn run(line: &str) -> String {
@@ -90,7 +90,7 @@ pub struct Testbed {
     pub node: Namespace,
     pub pods: Vec<Namespace>,
     pub outside: Namespace,
-    _remote: Namespace,
+    pub remote: Namespace,
 }
 
 impl Testbed {
@@ -118,7 +118,7 @@ impl Testbed {
         let pods = (1..=pods).zip(names).map(|(number, name)| attach(&node, 1, number, name)).collect();
         let remote = pod(&outside, 2, 9, "r");
         node.serve("n", &["192.0.2.1:8080".into(), "[fd00:9::1]:8080".into()]);
-        Testbed { node, pods, outside, _remote: remote }
+        Testbed { node, pods, outside, remote }
     }
 }
 
@@ -181,6 +181,7 @@ pub enum Outcome {
     /// No response, not even a refusal.
     Silence,
     Refused,
+    Failed(ErrorKind),
 }
 
 impl fmt::Debug for Outcome {
@@ -189,6 +190,7 @@ impl fmt::Debug for Outcome {
             Outcome::Reached { server, source } => write!(f, "{server} {source}"),
             Outcome::Silence => f.write_str("silence"),
             Outcome::Refused => f.write_str("refused"),
+            Outcome::Failed(kind) => write!(f, "{kind:?}"),
         }
     }
 }
@@ -209,7 +211,8 @@ fn serve(name: &'static str, addr: SocketAddr) {
     });
 }
 
-fn ask(target: &str, timeout: Duration) -> Outcome {
+/// Connects from the calling thread's namespace.
+pub fn ask(target: &str, timeout: Duration) -> Outcome {
     let (protocol, addr) = target.split_once(' ').unwrap();
     let addr: SocketAddr = addr.parse().unwrap();
     let response = match protocol {
@@ -225,7 +228,7 @@ fn ask(target: &str, timeout: Duration) -> Outcome {
         Err(error) => match error.kind() {
             ErrorKind::ConnectionRefused => Outcome::Refused,
             ErrorKind::TimedOut | ErrorKind::WouldBlock => Outcome::Silence,
-            _ => panic!("{target}: {error}"),
+            other => Outcome::Failed(other),
         },
     }
 }

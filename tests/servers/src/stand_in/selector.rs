@@ -42,16 +42,26 @@ impl Selector {
     }
 
     /// The event for a watch of this selection: a change can bring an object into it, or out of it. `None` is no event.
-    pub fn event(&self, kind: &'static str, before: Option<&Value>, object: &Value) -> Option<&'static str> {
+    /// An object that leaves is shown as it was, with the new revision.
+    pub fn event(
+        &self,
+        kind: &'static str,
+        before: Option<&Value>,
+        object: &Value,
+    ) -> Option<(&'static str, Value)> {
         if kind == "BOOKMARK" {
-            return Some(kind);
+            return Some((kind, object.clone()));
         }
         let matches = self.matches(object);
         let was_there = before.map_or(kind != "ADDED" && matches, |before| self.matches(before));
         match (was_there, matches && kind != "DELETED") {
-            (true, true) => Some("MODIFIED"),
-            (false, true) => Some("ADDED"),
-            (true, false) => Some("DELETED"),
+            (true, true) => Some(("MODIFIED", object.clone())),
+            (false, true) => Some(("ADDED", object.clone())),
+            (true, false) => {
+                let mut last = before.unwrap_or(object).clone();
+                last["metadata"]["resourceVersion"] = object["metadata"]["resourceVersion"].clone();
+                Some(("DELETED", last))
+            }
             (false, false) => None,
         }
     }
@@ -97,7 +107,11 @@ mod tests {
             ("DELETED", Some(&labelled), &labelled, None),
         ];
         for (kind, before, object, expected) in cases {
-            assert_eq!(selector.event(kind, before, object), expected, "{kind} {before:?} {object}");
+            let found = selector.event(kind, before, object);
+            assert_eq!(found.as_ref().map(|(kind, _)| *kind), expected, "{kind} {before:?} {object}");
+            let shown = found.map(|(_, shown)| shown["metadata"]["labels"].clone());
+            let last = if expected == Some("DELETED") { before.unwrap() } else { object };
+            assert!(shown.is_none_or(|labels| labels == last["metadata"]["labels"]));
         }
     }
 }
