@@ -47,19 +47,6 @@ pub fn kubernetes_programs(more: &[&str]) -> Result<PathBuf, String> {
     Ok(printed.lines().last().unwrap_or_default().into())
 }
 
-/// A program of Kubernetes that scripts/kubernetes-binaries has built before, if there is one. The newest if there are
-/// several.
-pub fn built_kubernetes_program(name: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-    let folders = std::fs::read_dir(cache.join("podwire")).ok()?.flatten().map(|entry| entry.path());
-    let is_kubernetes = |folder: &PathBuf| {
-        let folder = folder.file_name().unwrap_or_default().to_string_lossy();
-        folder.starts_with("kubernetes-")
-    };
-    folders.filter(is_kubernetes).map(|folder| folder.join(name)).filter(|path| path.exists()).max()
-}
-
 /// A running API server.
 pub struct KubeApiServer {
     server: Option<ChildGuard>,

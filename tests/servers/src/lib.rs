@@ -20,7 +20,7 @@ mod stand_in;
 
 pub use certificates::Certificates;
 pub use etcd::EtcdServer;
-pub use kube_apiserver::{built_kubernetes_program, kubernetes_programs, KubeApiServer};
+pub use kube_apiserver::{kubernetes_programs, KubeApiServer};
 pub use process::{free_port, spawn_logged, ChildGuard};
 pub use proxy::TcpProxy;
 pub use stand_in::{StandInApiServer, State};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use podwire_netlink::{nft, Socket};
 use podwire_services::Kind;
-use podwire_test_servers::{built_kubernetes_program, kubernetes_programs, StandInApiServer};
-use podwire_tests::{is_whole, Process};
+use podwire_test_servers::{kubernetes_programs, StandInApiServer};
+use podwire_tests::Process;
 use serde_json::{json, Value};
 use tokio::sync::oneshot;
 
@@ -24,16 +24,12 @@ const TIMEOUT: Duration = Duration::from_secs(180);
 const ZONES: [&str; 2] = ["y", "z"];
 pub const ZONE: &str = ZONES[1];
 
-/// kube-proxy. `None`, with a message, where it is not built and this run does not build it.
+/// kube-proxy. `None`, with a message, where it cannot be built.
 pub fn program() -> Option<PathBuf> {
-    let found = match built_kubernetes_program("kube-proxy") {
-        Some(path) => Ok(path),
-        None if is_whole() => kubernetes_programs(&["kube-proxy"]).map(|folder| folder.join("kube-proxy")),
-        None => Err("built from Go modules: make test-all".to_owned()),
-    };
     // Not println: the test runner captures it.
     let say = |why| drop(writeln!(std::io::stderr(), "left out: Services beside kube-proxy ({why})"));
-    found.map_err(say).ok()
+    let folder = kubernetes_programs(&["kube-proxy"]).map_err(say).ok()?;
+    Some(folder.join("kube-proxy"))
 }
 
 /// A running kube-proxy.

@@ -31,6 +31,11 @@ impl fmt::Display for Probe {
     }
 }
 
+/// Whether a probe reached a server.
+pub fn reaches_server(seen: &Seen) -> bool {
+    seen.iter().any(|one| one.contains(' '))
+}
+
 /// What the connections of a probe saw: `SERVER SOURCE`, `refused` or `silence`.
 pub type Seen = BTreeSet<String>;
 
@@ -40,16 +45,14 @@ pub struct Effort {
     /// It ends when this number of connections in a row saw nothing new, or when one has no response.
     draws: usize,
     timeout: Duration,
-    /// The timeout of a second attempt after one without a response: on a busy machine the first one may be late on both
-    /// sides.
-    confirmation: Duration,
 }
 
-/// A server out of two is missed with a probability of 1/256. [`PATIENT`] decides about differences.
-pub const QUICK: Effort =
-    Effort { draws: 8, timeout: Duration::from_millis(400), confirmation: Duration::from_secs(2) };
-pub const PATIENT: Effort =
-    Effort { draws: 12, timeout: Duration::from_secs(5), confirmation: Duration::from_secs(5) };
+/// A server out of two is missed with a probability of 1/256, and on a busy machine a response is late: [`PATIENT`] decides
+/// about differences.
+pub const QUICK: Effort = Effort { draws: 8, timeout: Duration::from_millis(400) };
+pub const PATIENT: Effort = Effort { draws: 12, timeout: Duration::from_secs(5) };
+/// For all servers: one out of six is missed with a probability of 1/6000.
+pub const THOROUGH: Effort = Effort { draws: 48, timeout: Duration::from_secs(5) };
 
 /// All probes of a world: every frontend of every Service, ports that a Service does not have, and addresses without a
 /// Service.
@@ -151,10 +154,7 @@ fn work(
 fn try_probe(probe: &Probe, effort: Effort) -> Seen {
     let (mut seen, mut draws) = (Seen::new(), 0);
     while draws < effort.draws {
-        let mut outcome = ask(&probe.target, effort.timeout);
-        if outcome == Outcome::Silence {
-            outcome = ask(&probe.target, effort.confirmation);
-        }
+        let outcome = ask(&probe.target, effort.timeout);
         draws = if seen.insert(format!("{outcome:?}")) { 1 } else { draws + 1 };
         if outcome == Outcome::Silence {
             break;

@@ -13,7 +13,9 @@ use serde_json::Value;
 
 use crate::differences;
 use crate::peer::{KubeProxy, ZONE};
-use crate::probes::{observe, probes, with_port, Effort, Probe, Seen, PATIENT, QUICK};
+use crate::probes::{
+    observe, probes, reaches_server, with_port, Effort, Probe, Seen, PATIENT, QUICK, THOROUGH,
+};
 use crate::testbed::Testbed;
 use crate::world::{address, kind_of, node, service_cidr, World};
 
@@ -47,9 +49,9 @@ impl Twins {
 
     /// The differences between both sides, one a line.
     pub fn compare(&mut self, world: &World) -> Vec<String> {
-        let plain = world.without_affinity();
-        let (expected, mut differences) = self.compare_sets(&plain);
+        let (seen, mut differences) = self.compare_sets(&world.without_affinity());
         if world.is_sticky() {
+            let expected = self.all_servers(&world.only_sticky(), seen);
             differences.extend(self.compare_affinity(world, &expected));
         }
         differences
@@ -62,7 +64,7 @@ impl Twins {
             Some(row) => row.holds(ours, theirs),
             None => ours == theirs,
         };
-        let (ours, theirs) = self.settle(&probes(world), agree);
+        let (ours, theirs) = self.settle(&probes(world), agree, |_| false);
         let describe = |(probe, seen): (&Probe, &Seen)| {
             let (theirs, row) = (&theirs[probe], differences::of(&world.name, probe));
             let reason = row.map_or(String::new(), |row| format!("; expected: {}", row.reason));
@@ -72,17 +74,31 @@ impl Twins {
         (theirs, differences)
     }
 
+    /// All that the probes of these Services can see without session affinity.
+    fn all_servers(&self, sticky: &World, mut seen: BTreeMap<Probe, Seen>) -> BTreeMap<Probe, Seen> {
+        let mut probes = probes(sticky);
+        probes.retain(|probe| reaches_server(&seen[probe]));
+        for (probe, more) in self.observe(&probes, THOROUGH).into_iter().flatten() {
+            seen.entry(probe).or_default().extend(more);
+        }
+        seen
+    }
+
     /// With session affinity each client reaches one of the endpoints that it reaches without.
     fn compare_affinity(&mut self, world: &World, expected: &BTreeMap<Probe, Seen>) -> Vec<String> {
         let complaint = self.apply(world);
         let sticky = probes(&world.only_sticky());
-        let is_right = |probe: &Probe, seen: &Seen| {
-            let one = seen.len() == 1 || !sticky.contains(probe);
-            one && !seen.is_empty() && seen.is_subset(&expected[probe])
+        let is_right = |probe: &Probe, seen: &Seen| seen.len() == 1 && seen.is_subset(&expected[probe]);
+        let agree = |probe: &Probe, ours: &Seen, theirs: &Seen| {
+            if sticky.contains(probe) {
+                is_right(probe, ours) && is_right(probe, theirs)
+            } else {
+                ours == theirs
+            }
         };
-        let agree =
-            |probe: &Probe, ours: &Seen, theirs: &Seen| is_right(probe, ours) && is_right(probe, theirs);
-        let (ours, theirs) = self.settle(&probes(world), agree);
+        // A client that uses several frontends at the same time may get another endpoint until all know the first one.
+        let forget = |probe: &Probe| sticky.contains(probe);
+        let (ours, theirs) = self.settle(&probes(world), agree, forget);
         let describe = |(probe, seen): (&Probe, &Seen)| {
             let (theirs, expected) = (&theirs[probe], &expected[probe]);
             let text = || {
@@ -96,11 +112,13 @@ impl Twins {
     }
 
     /// Tries probes on both sides, and goes on with those on which the sides do not agree: on a busy machine a response is
-    /// late, and few connections do not reach all endpoints. Returns what ours saw, and what kube-proxy's.
+    /// late, and few connections do not reach all endpoints. Returns what ours saw, and what kube-proxy's: in all patient
+    /// rounds, or in the last one where `forget` says so.
     fn settle(
         &self,
         probes: &[Probe],
         agree: impl Fn(&Probe, &Seen, &Seen) -> bool,
+        forget: impl Fn(&Probe) -> bool,
     ) -> (BTreeMap<Probe, Seen>, BTreeMap<Probe, Seen>) {
         let [mut ours, mut theirs] = self.observe(probes, QUICK);
         for round in 0..ROUNDS {
@@ -112,7 +130,7 @@ impl Twins {
             let [more_ours, more_theirs] = self.observe(&doubtful, PATIENT);
             for (all, more) in [(&mut ours, more_ours), (&mut theirs, more_theirs)] {
                 for (probe, mut seen) in more {
-                    if round > 0 {
+                    if round > 0 && !forget(&probe) {
                         seen.extend(all.remove(&probe).unwrap_or_default());
                     }
                     all.insert(probe, seen);
@@ -187,6 +205,10 @@ fn testbed() -> Testbed {
         namespace.serve(name, &both(server, 9090));
     }
     outside.serve("o", &both("o", 8080));
+    // Packets to an external address that no Service has would go back and forth between the node and this host.
+    outside.run(
+        "ip rule add iif eth0 to 198.51.100.0/24 blackhole; ip -6 rule add iif eth0 to fd00:7::/64 blackhole",
+    );
     testbed
 }
 
