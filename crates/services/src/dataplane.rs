@@ -6,15 +6,17 @@
 //!
 //! ```text
 //! prerouting, output (nat)
+//!   restricted, allowed_sources ─▶ drop
 //!   daddr . protocol . dport ─ frontends ─▶ ip4_random_3 ─ daddr . protocol . dport . 0..2 ─ endpoints ─▶ dnat
 //!                                       ─▶ ip4_sticky_3 ─ saddr . daddr . protocol . dport ─ affinity ─▶ dnat
 //!                                            └─ not found ─▶ ip4_random_3
-//!                                       ─▶ ip4_local_policy ─ client on this node ─ frontends_for_node ─▶ as above
+//!                            local_policy ─▶ ip4_local_policy ─ client on this node ─ frontends_for_node ─▶ as above
 //!                                            └─ other client ─ frontends_for_others ─▶ ip4_local_2 …
-//! prerouting, output (filter), before   restricted, allowed_sources ─▶ drop
-//! prerouting, output (filter), after    affinity_timeouts ─▶ ip4_affinity_10800 ─▶ update affinity
-//! input, forward, output (filter)       rejected, dropped, cluster_ips, service_cidrs ─▶ reject or drop
-//! postrouting (nat)                     hairpin, masquerade, masquerade_node, cluster_ips ─▶ masquerade
+//! input, forward, output (filter)
+//!   affinity_timeouts ─▶ ip4_affinity_10800 ─▶ update affinity
+//!   rejected, dropped, cluster_ips, service_cidrs ─▶ reject or drop
+//! postrouting (nat)
+//!   hairpin, masquerade, local_policy, cluster_ips ─▶ masquerade
 //! ```
 //!
 //! [`installed`] reads it back, for people and tests. [`explain`](crate::explain) says in words what these chains do.

@@ -6,11 +6,7 @@ use podwire_netlink::nft::{Base, ChainKind, Field, Hook, IpTerms, Rule, Transact
 use super::family::NftFamily;
 use super::sets::{SetId, TABLE};
 
-/// Before the destination is rewritten (-100), so that rules see the frontend.
-const BEFORE_DNAT: i32 = -110;
 const DNAT: i32 = -100;
-/// After the destination is rewritten.
-const AFTER_DNAT: i32 = -90;
 const FILTER: i32 = 0;
 const SNAT: i32 = 100;
 
@@ -21,21 +17,29 @@ const WITHOUT_ENDPOINTS: &str = "without_endpoints";
 const WITHOUT_SERVICE: &str = "without_service";
 
 /// The base chains: name, type, hook, priority, and the chains that new connections pass.
-const BASE_CHAINS: [(&str, ChainKind, Hook, i32, &[&str]); 10] = [
-    ("sources_prerouting", ChainKind::Filter, Hook::Prerouting, BEFORE_DNAT, &[SOURCES]),
-    ("sources_output", ChainKind::Filter, Hook::Output, BEFORE_DNAT, &[SOURCES]),
-    ("nat_prerouting", ChainKind::Nat, Hook::Prerouting, DNAT, &[SERVICES]),
-    ("nat_output", ChainKind::Nat, Hook::Output, DNAT, &[SERVICES]),
-    ("remember_prerouting", ChainKind::Filter, Hook::Prerouting, AFTER_DNAT, &[REMEMBER]),
-    ("remember_output", ChainKind::Filter, Hook::Output, AFTER_DNAT, &[REMEMBER]),
-    ("refuse_input", ChainKind::Filter, Hook::Input, FILTER, &[WITHOUT_ENDPOINTS]),
-    ("refuse_forward", ChainKind::Filter, Hook::Forward, FILTER, &[WITHOUT_ENDPOINTS, WITHOUT_SERVICE]),
-    ("refuse_output", ChainKind::Filter, Hook::Output, FILTER, &[WITHOUT_ENDPOINTS, WITHOUT_SERVICE]),
+const BASE_CHAINS: [(&str, ChainKind, Hook, i32, &[&str]); 6] = [
+    ("nat_prerouting", ChainKind::Nat, Hook::Prerouting, DNAT, &[SOURCES, SERVICES]),
+    ("nat_output", ChainKind::Nat, Hook::Output, DNAT, &[SOURCES, SERVICES]),
+    ("filter_input", ChainKind::Filter, Hook::Input, FILTER, &[REMEMBER, WITHOUT_ENDPOINTS]),
+    (
+        "filter_forward",
+        ChainKind::Filter,
+        Hook::Forward,
+        FILTER,
+        &[REMEMBER, WITHOUT_ENDPOINTS, WITHOUT_SERVICE],
+    ),
+    (
+        "filter_output",
+        ChainKind::Filter,
+        Hook::Output,
+        FILTER,
+        &[REMEMBER, WITHOUT_ENDPOINTS, WITHOUT_SERVICE],
+    ),
     ("nat_postrouting", ChainKind::Nat, Hook::Postrouting, SNAT, &[]),
 ];
 
 /// The chain for frontends with the external traffic policy `Local`.
-pub(super) fn local_policy(family: IpFamily) -> String {
+fn local_policy(family: IpFamily) -> String {
     format!("ip{}_local_policy", family.digit())
 }
 
@@ -53,11 +57,11 @@ pub(super) fn whole(change: &mut Transaction) {
         (WITHOUT_ENDPOINTS, of_both(without_endpoints)),
         (WITHOUT_SERVICE, of_both(without_service)),
     ];
-    for (name, rules) in regular {
-        write(change, name, &rules);
-    }
     for family in IpFamily::ALL {
         write(change, &local_policy(family), &local_policy_rules(family));
+    }
+    for (name, rules) in regular {
+        write(change, name, &rules);
     }
     for (name, kind, hook, priority, jumps) in BASE_CHAINS {
         change.add_base_chain(&TABLE, name, &Base::new(kind, hook, priority));
@@ -97,8 +101,14 @@ fn sources(family: IpFamily) -> Vec<Rule> {
     vec![restricted.not_in_set(&with_source, &SetId::AllowedSources.name(family)).drop()]
 }
 
+/// Frontends with the external traffic policy `Local` are found by a set: if each were an element that leads to the chain, the
+/// kernel would check this chain, with its maps, for each of them whenever a verdict changes.
 fn services(family: IpFamily) -> Vec<Rule> {
-    vec![family.rule().verdict_map(&family.frontend(), &SetId::Frontends.name(family))]
+    let with_local_policy = family.rule().in_set(&family.frontend(), &SetId::LocalPolicy.name(family));
+    vec![
+        family.rule().verdict_map(&family.frontend(), &SetId::Frontends.name(family)),
+        with_local_policy.goto(local_policy(family)),
+    ]
 }
 
 /// The node's processes and pods reach all endpoints. A local source in prerouting is impossible, except on loopback.
@@ -140,7 +150,7 @@ fn masquerade(family: IpFamily) -> Vec<Rule> {
     vec![
         family.rule().in_set(&itself, &SetId::Hairpin.name(family)).masquerade_randomly(),
         frontend_in(SetId::Masquerade).masquerade_randomly(),
-        frontend_in(SetId::MasqueradeNode).from_this_host().masquerade_randomly(),
+        frontend_in(SetId::LocalPolicy).from_this_host().masquerade_randomly(),
         to_cluster_ip.not_in_set(&[family.source()], &SetId::PodNetworks.name(family)).masquerade_randomly(),
     ]
 }

@@ -6,7 +6,6 @@ use std::net::{IpAddr, SocketAddr};
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{Element, Value, Verdict};
 
-use super::chains::local_policy;
 use super::counted_chains::{CountedChain, FIRST_FOR_OTHERS};
 use super::sets::SetId;
 use crate::{Backend, Clients, Desired, Frontend, Reach, Refusal};
@@ -44,9 +43,8 @@ pub(super) fn of_frontend(frontend: &Frontend, backend: &Backend) -> Elements {
             for_all.into_iter().for_each(|element| add(SetId::Frontends, named(element)))
         }
         Reach::Local => {
-            add(SetId::Frontends, named(goto(local_policy(family))));
-            for_all.into_iter().for_each(|element| add(SetId::FrontendsForNode, element));
-            for_others.into_iter().for_each(|element| add(SetId::FrontendsForOthers, element));
+            for_all.into_iter().for_each(|element| add(SetId::FrontendsForNode, named(element)));
+            for_others.into_iter().for_each(|element| add(SetId::FrontendsForOthers, named(element)));
         }
     }
     for (first, endpoints) in [(0, &backend.endpoints), (FIRST_FOR_OTHERS, &backend.local_endpoints)] {
@@ -58,7 +56,7 @@ pub(super) fn of_frontend(frontend: &Frontend, backend: &Backend) -> Elements {
     match backend.reach {
         Reach::ClusterIp => {}
         Reach::Cluster => add(SetId::Masquerade, plain()),
-        Reach::Local => add(SetId::MasqueradeNode, plain()),
+        Reach::Local => add(SetId::LocalPolicy, plain()),
     }
     if let Some(timeout) = backend.affinity {
         add(SetId::AffinityTimeouts, goto(CountedChain::Affinity(family, timeout).name()));

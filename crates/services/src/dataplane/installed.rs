@@ -86,9 +86,15 @@ impl Table<'_> {
         all.take_while(move |((of, its, ..), _)| *of == set && *its == family).map(|(_, element)| element)
     }
 
-    /// A frontend is in the map of frontends, or in a set of those without endpoints, or in both.
+    /// A frontend is in a map of frontends, or in a set of those without endpoints, or in both.
     fn frontends(&self, family: IpFamily) -> BTreeMap<Frontend, Arc<Backend>> {
-        let named = [SetId::Frontends, SetId::Rejected, SetId::Dropped];
+        let named = [
+            SetId::Frontends,
+            SetId::FrontendsForNode,
+            SetId::FrontendsForOthers,
+            SetId::Rejected,
+            SetId::Dropped,
+        ];
         let mut names: BTreeMap<Frontend, String> = BTreeMap::new();
         for element in named.into_iter().flat_map(|set| self.elements(set, family)) {
             let frontend = frontend(element.key.bytes(), family);
@@ -97,7 +103,7 @@ impl Table<'_> {
         let members = |set: SetId| -> BTreeSet<Frontend> {
             self.elements(set, family).filter_map(|element| frontend(element.key.bytes(), family)).collect()
         };
-        let (to_all, to_others) = (members(SetId::Masquerade), members(SetId::MasqueradeNode));
+        let (to_all, to_others) = (members(SetId::Masquerade), members(SetId::LocalPolicy));
         let (rejected, affinities, ranges) =
             (members(SetId::Rejected), self.affinities(family), self.source_ranges(family));
         let backend = |(frontend, service): (Frontend, String)| {

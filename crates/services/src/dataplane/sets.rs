@@ -16,9 +16,9 @@ const MAX_AFFINITY: Duration = Duration::from_secs(86400);
 /// A set or map. A *frontend* is an address, a protocol and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SetId {
-    /// Frontend → chain for its number of endpoints, or for the external traffic policy `Local`.
+    /// Frontend → chain for its number of endpoints.
     Frontends,
-    /// The same for clients on this node, with the policy `Local`.
+    /// The same for clients on this node, with the external traffic policy `Local`.
     FrontendsForNode,
     /// The same for other clients, with the policy `Local`.
     FrontendsForOthers,
@@ -30,8 +30,8 @@ pub(super) enum SetId {
     AffinityTimeouts,
     /// Frontends whose clients are all masqueraded.
     Masquerade,
-    /// Frontends of which only this node's processes are masqueraded.
-    MasqueradeNode,
+    /// Frontends with the external traffic policy `Local`: of their clients only this node's processes are masqueraded.
+    LocalPolicy,
     /// Addresses of local endpoints, each twice: a connection from a pod to itself.
     Hairpin,
     /// Cluster IPs.
@@ -59,7 +59,7 @@ impl SetId {
         SetId::Affinity,
         SetId::AffinityTimeouts,
         SetId::Masquerade,
-        SetId::MasqueradeNode,
+        SetId::LocalPolicy,
         SetId::Hairpin,
         SetId::ClusterIps,
         SetId::ServiceCidrs,
@@ -79,7 +79,7 @@ impl SetId {
             SetId::Affinity => "affinity",
             SetId::AffinityTimeouts => "affinity_timeouts",
             SetId::Masquerade => "masquerade",
-            SetId::MasqueradeNode => "masquerade_node",
+            SetId::LocalPolicy => "local_policy",
             SetId::Hairpin => "hairpin",
             SetId::ClusterIps => "cluster_ips",
             SetId::ServiceCidrs => "service_cidrs",
@@ -116,11 +116,9 @@ impl SetId {
                 let map = Set::map(&name, &key, &endpoint).forgetting(MAX_AFFINITY).dynamic(MAX_AFFINITIES);
                 return change.add_set(&TABLE, &map);
             }
-            SetId::Masquerade
-            | SetId::MasqueradeNode
-            | SetId::Rejected
-            | SetId::Dropped
-            | SetId::Restricted => Set::of(&name, &frontend),
+            SetId::Masquerade | SetId::LocalPolicy | SetId::Rejected | SetId::Dropped | SetId::Restricted => {
+                Set::of(&name, &frontend)
+            }
             SetId::AllowedSources => {
                 let key = [ip, Type::Protocol, Type::Port, ip];
                 return change.add_set(&TABLE, &Set::ranges(&name, &key));
