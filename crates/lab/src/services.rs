@@ -141,7 +141,7 @@ impl Lab {
     /// What each node with an agent should serve. The agents read the same file.
     fn expected_services(&self) -> Result<Vec<(String, Desired)>> {
         let Some(objects) = self.published_services()? else { return Ok(Vec::new()) };
-        let of_node = |node: &String| (node.clone(), compiler(node, &objects).desired());
+        let of_node = |node: &String| (node.clone(), compiler(node, &objects).desired().clone());
         Ok(self.state.agents.keys().map(of_node).collect())
     }
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use podwire_netlink::sys;
 use podwire_services::dataplane::Nftables;
-use podwire_services::{Compiler, NodeInput};
+use podwire_services::{Changes, Compiler, NodeInput};
 use serde_json::{json, Value};
 
 fn service(number: u32, is_local: bool) -> Value {
@@ -52,9 +52,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, change) in steps {
         change.into_iter().for_each(|object| objects.put(object));
         let begin = Instant::now();
+        let changes = objects.take_changes();
         let state = objects.desired();
         let compiled = begin.elapsed();
-        let change = nft.apply(state)?;
+        let change = nft.apply(state, &changes)?;
         println!(
             "{name}: compile {compiled:?}, apply {:?}, {} elements",
             begin.elapsed() - compiled,
@@ -65,10 +66,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     other.add_table(&podwire_netlink::nft::Table::named(podwire_netlink::nft::Family::Inet, "other"));
     other.commit(&mut podwire_netlink::Socket::netfilter()?)?;
     let begin = Instant::now();
-    let change = nft.apply(objects.desired())?;
+    let change = nft.apply(objects.desired(), &Changes::none())?;
     println!("another table changed: {:?}, {} elements", begin.elapsed(), change.elements);
     let begin = Instant::now();
-    let change = Nftables::open()?.apply(objects.desired())?;
+    let change = Nftables::open()?.apply(objects.desired(), &Changes::All)?;
     println!("after a restart: {:?}, {} elements", begin.elapsed(), change.elements);
     Ok(())
 }

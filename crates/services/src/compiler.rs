@@ -1,22 +1,19 @@
 //! Compiles objects to the desired state. A Service is compiled again only after it or its slices changed.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::api::Node;
-use crate::claims::{claims, Claim, ClaimKind};
+use crate::changes::Changes;
+use crate::compiled::Compiled;
 use crate::desired::Desired;
 use crate::details::ServiceDetails;
-use crate::endpoints::join;
-use crate::frontends::Frontend;
-use crate::health::HealthCheck;
+use crate::merged::Merged;
 use crate::node::{LocalNode, NodeInput};
 use crate::objects::{describe, Kind, ObjectName, Objects};
-use crate::spec::ServiceSpec;
 use crate::Problem;
 
 /// The objects of a cluster, and what follows from them for this node.
@@ -27,19 +24,7 @@ pub struct Compiler {
     /// The node that the Services were compiled for.
     node: Option<LocalNode>,
     services: BTreeMap<ObjectName, Compiled>,
-}
-
-/// What follows from one Service and its slices.
-#[derive(Debug, Default)]
-struct Compiled {
-    /// The time of creation, as the API server writes it.
-    created: String,
-    claims: Vec<Claim>,
-    cluster_ips: Vec<IpAddr>,
-    /// The addresses of endpoints that may be on this node.
-    local_endpoint_ips: BTreeSet<IpAddr>,
-    health_check: Option<(u16, HealthCheck)>,
-    problems: Vec<Problem>,
+    merged: Merged,
 }
 
 impl Compiler {
@@ -74,28 +59,28 @@ impl Compiler {
     }
 
     /// The desired state of the node.
-    pub fn desired(&mut self) -> Desired {
+    pub fn desired(&mut self) -> &Desired {
+        self.compile();
+        &self.merged.desired
+    }
+
+    /// What has changed in the desired state since the last call.
+    pub fn take_changes(&mut self) -> Changes {
+        self.compile();
+        std::mem::replace(&mut self.merged.changes, Changes::none())
+    }
+
+    fn compile(&mut self) {
         self.compile_changed();
-        let mut desired = Desired {
-            pod_networks: IpNet::aggregate(&self.input.pod_networks),
-            problems: self.objects.unreadable().cloned().collect(),
-            ..Desired::default()
-        };
-        self.add_service_cidrs(&mut desired);
-        // The oldest Service gets what several claim. Files have no time of creation.
-        let mut services: Vec<(&ObjectName, &Compiled)> = self.services.iter().collect();
-        services.sort_by_key(|(name, service)| (service.created.is_empty(), &service.created, *name));
-        for (name, service) in &services {
-            service.add_to(&mut desired, name);
-        }
-        add_frontends(&services, &mut desired);
-        for (service, slice) in self.objects.slices_without_service() {
-            let text = format!("there is no Service {service}; its endpoints are not used");
-            desired.problems.push(Problem::new(describe(Kind::EndpointSlice, slice), text));
-        }
-        desired.problems.sort();
-        desired.problems.dedup();
-        desired
+        let mut problems: Vec<Problem> = self.objects.unreadable().cloned().collect();
+        let service_cidrs = self.service_cidrs(&mut problems);
+        problems.extend(self.merged.problems().cloned());
+        problems.sort();
+        problems.dedup();
+        let desired = &mut self.merged.desired;
+        desired.pod_networks = IpNet::aggregate(&self.input.pod_networks);
+        desired.service_cidrs = service_cidrs;
+        desired.problems = problems;
     }
 
     /// The names of all Services, also of those that this node does not serve.
@@ -119,87 +104,29 @@ impl Compiler {
             changed.extend(self.objects.services.keys().cloned());
         }
         for name in changed {
-            match Compiled::new(&self.objects, &name, &node) {
-                Some(compiled) => _ = self.services.insert(name, compiled),
-                None => _ = self.services.remove(&name),
+            let before = self.services.remove(&name).unwrap_or_default();
+            let after = Compiled::new(&self.objects, &name, &node);
+            self.merged.replace(&name, &before, &after);
+            if self.objects.services.contains_key(&name) {
+                self.services.insert(name, after);
             }
         }
         self.node = Some(node);
     }
 
-    fn add_service_cidrs(&self, desired: &mut Desired) {
+    fn service_cidrs(&self, problems: &mut Vec<Problem>) -> Vec<IpNet> {
+        let mut networks = Vec::new();
         for (name, object) in &self.objects.service_cidrs {
             for text in &object.spec.cidrs {
                 match text.parse::<IpNet>() {
-                    Ok(net) => desired.service_cidrs.push(net.trunc()),
+                    Ok(net) => networks.push(net.trunc()),
                     Err(_) => {
                         let text = format!("{text:?} is not a network; it is ignored");
-                        desired.problems.push(Problem::new(describe(Kind::ServiceCidr, name), text));
+                        problems.push(Problem::new(describe(Kind::ServiceCidr, name), text));
                     }
                 }
             }
         }
-        desired.service_cidrs = IpNet::aggregate(&desired.service_cidrs);
-    }
-}
-
-impl Compiled {
-    fn new(objects: &Objects, name: &ObjectName, node: &LocalNode) -> Option<Compiled> {
-        let service = objects.services.get(name)?;
-        let mut compiled =
-            Compiled { created: service.metadata.creation_timestamp.clone(), ..Compiled::default() };
-        let problems = &mut compiled.problems;
-        if let Some(spec) = ServiceSpec::parse(name, service, problems) {
-            let endpoints = join(&objects.slices_of(name), &node.name, problems);
-            compiled.claims = claims(name, &spec, &endpoints, node, problems);
-            let here = endpoints.values().flatten().filter(|endpoint| endpoint.local != Some(false));
-            compiled.local_endpoint_ips = here.map(|endpoint| endpoint.addr.ip()).collect();
-            let health_check = |port| (port, HealthCheck::new(name, &spec.cluster_ips, &endpoints));
-            compiled.health_check = spec.health_check_port.map(health_check);
-            compiled.cluster_ips = spec.cluster_ips;
-        }
-        Some(compiled)
-    }
-
-    /// Adds everything except the frontends.
-    fn add_to(&self, desired: &mut Desired, name: &ObjectName) {
-        desired.cluster_ips.extend(&self.cluster_ips);
-        desired.local_endpoint_ips.extend(&self.local_endpoint_ips);
-        desired.problems.extend_from_slice(&self.problems);
-        let Some((port, health_check)) = &self.health_check else { return };
-        match desired.health_checks.entry(*port) {
-            Entry::Vacant(free) => _ = free.insert(health_check.clone()),
-            Entry::Occupied(taken) => {
-                let owner = &taken.get().service;
-                let text = format!("healthCheckNodePort {port} belongs to Service {owner}; it is not served");
-                desired.problems.push(Problem::new(describe(Kind::Service, name), text));
-            }
-        }
-    }
-}
-
-/// Adds the frontends of all Services, by kind and then by age. A frontend that another Service has is reported.
-fn add_frontends(services: &[(&ObjectName, &Compiled)], desired: &mut Desired) {
-    let mut owners: HashMap<Frontend, (&ObjectName, ClaimKind)> = HashMap::new();
-    for kind in ClaimKind::ALL {
-        let claims = services
-            .iter()
-            .flat_map(|(name, service)| service.claims.iter().map(move |claim| (*name, claim)));
-        for (name, claim) in claims.filter(|(_, claim)| claim.kind == kind) {
-            match owners.get(&claim.frontend) {
-                None => {
-                    owners.insert(claim.frontend, (name, kind));
-                    desired.frontends.insert(claim.frontend, claim.backend.clone());
-                }
-                // Its external address is also that of its load balancer.
-                Some((owner, other)) if *owner == name && *other != kind => {}
-                Some((owner, _)) => {
-                    let frontend = claim.frontend;
-                    let text =
-                        format!("{frontend} belongs to Service {owner}; it is not served for this one");
-                    desired.problems.push(Problem::new(describe(Kind::Service, name), text));
-                }
-            }
-        }
+        IpNet::aggregate(&networks)
     }
 }

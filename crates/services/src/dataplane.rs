@@ -1,8 +1,9 @@
 //! The Services of a node in nftables: the table `inet podwire_services`.
 //!
-//! [`Nftables::apply`] takes the whole [`Desired`](crate::Desired) state each time and commits the difference to the
-//! kernel. A Service, port or endpoint is an element of a set or map, never a rule or chain. So a packet takes the same
-//! time whatever the number of Services, and so does a change.
+//! [`Nftables::apply`] takes the whole [`Desired`](crate::Desired) state and the [`Changes`](crate::Changes) since the last
+//! one, and commits the difference to the kernel. A Service, port or endpoint is an element of a set or map, never a rule
+//! or chain. So a packet takes the same time whatever the number of Services, and so does a change, except that the
+//! kernel validates all verdicts after one of them changed.
 //!
 //! ```text
 //! prerouting, output (nat)

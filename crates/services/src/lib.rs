@@ -5,8 +5,9 @@
 //! ```
 //!
 //! [`Compiler`] holds the objects of the API and decides, with kube-proxy's rules, which address, protocol and port leads
-//! to which endpoints on this node. An object with a mistake is reported as a [`Problem`] with its name; the
-//! other objects take effect. This part does no I/O.
+//! to which endpoints on this node. After an event it compiles only the Services that changed, and tells the [`Changes`].
+//! An object with a mistake is reported as a [`Problem`] with its name; the other objects take effect. This part does no
+//! I/O.
 //!
 //! [`dataplane`] brings the kernel to the [`Desired`] state. [`ServicesAgent`] is the thread that does so after every event,
 //! and answers health checks of load balancers. [`kube_proxy`] finds a kube-proxy on the node, and removes what one left.
@@ -17,8 +18,10 @@
 
 mod agent;
 pub mod api;
+mod changes;
 mod choice;
 mod claims;
+mod compiled;
 mod compiler;
 pub mod dataplane;
 mod desired;
@@ -29,13 +32,16 @@ mod explain;
 mod frontends;
 mod health;
 pub mod kube_proxy;
+mod merged;
 mod node;
 mod objects;
+mod owners;
 mod problem;
 mod selection;
 mod spec;
 
 pub use agent::{Events, Measurements, ServicesAgent, ServicesOptions, ServicesStatus, Update};
+pub use changes::Changes;
 pub use choice::Choice;
 pub use claims::ClaimKind;
 pub use compiler::Compiler;

@@ -189,12 +189,6 @@ impl Objects {
         names.filter_map(|name| self.slices.get_key_value(name)).collect()
     }
 
-    /// The slices whose Service does not exist.
-    pub(crate) fn slices_without_service(&self) -> impl Iterator<Item = (&ObjectName, &ObjectName)> {
-        let left = self.slices_of.iter().filter(|(service, _)| !self.services.contains_key(*service));
-        left.flat_map(|(service, slices)| slices.iter().map(move |slice| (service, slice)))
-    }
-
     pub(crate) fn unreadable(&self) -> impl Iterator<Item = &Problem> {
         self.unreadable.values()
     }

@@ -36,12 +36,12 @@ impl NodeServices {
         let addresses = Socket::route().and_then(|mut socket| rt::address::list(&mut socket, 0));
         let addresses = addresses.map_err(|error| Failure::new(what, Error::internal(error.to_string())))?;
         let mut source = flags.read(what)?;
-        let desired = source.as_mut().map(Compiler::desired).unwrap_or_default();
+        let problems = source.as_mut().map(|source| source.desired().problems.clone()).unwrap_or_default();
         Ok(NodeServices {
             installed,
             node: addresses.into_iter().map(|address| address.ip).collect(),
             source,
-            problems: desired.problems.iter().map(ToString::to_string).collect(),
+            problems: problems.iter().map(ToString::to_string).collect(),
         })
     }
 

@@ -17,7 +17,7 @@ use super::{Message, ServicesOptions, Update};
 use crate::dataplane::{Change, Nftables, StaleFlows};
 use crate::health::{HealthHandle, HealthServers, Now, ALL_ADDRESSES};
 use crate::kube_proxy::Applied as ServicesApplied;
-use crate::{Compiler, Desired, Error, Kind, NodeInput, Problem, Result, ServicesWithoutLocal};
+use crate::{Changes, Compiler, Error, Kind, NodeInput, Problem, Result, ServicesWithoutLocal};
 
 /// What the thread shares with its handles.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +36,8 @@ pub(super) struct ServicesReconciler {
     addresses: Option<NodeAddresses>,
     nftables: Nftables,
     stale_flows: StaleFlows,
+    /// What has changed since the last reconcile that succeeded.
+    changes: Changes,
     health_servers: HealthServers,
     /// The health checks that cannot be served.
     health_problems: Vec<Problem>,
@@ -76,6 +78,7 @@ impl ServicesReconciler {
             addresses: options.node_port_networks.map(NodeAddresses::open).transpose()?,
             nftables: Nftables::open()?,
             stale_flows: StaleFlows::open()?,
+            changes: Changes::All,
             health_servers: health_servers.map_err(Error::HealthServers)?,
             health_problems: Vec::new(),
             trigger_times: TriggerTimes::new(SystemTime::now()),
@@ -144,15 +147,16 @@ impl ServicesReconciler {
         status.healthz_error = error;
     }
 
-    /// Serves the health checks of the state, which the kernel must have.
-    fn serve_health_checks(&mut self, desired: &Desired) {
+    /// Serves the health checks of the desired state, which the kernel must have.
+    fn serve_health_checks(&mut self) {
         let restricted = |family: IpFamily| {
             self.addresses.as_ref().is_none_or(|addresses| !addresses.includes_all(family))
         };
         let chosen = self.compiler.node_port_addresses().iter().copied();
         let all = ALL_ADDRESSES.into_iter().filter(|ip| !restricted(IpFamily::of(*ip)));
         let ips: Vec<IpAddr> = chosen.filter(|ip| restricted(IpFamily::of(*ip))).chain(all).collect();
-        self.health_problems = self.health_servers.serve_checks(&desired.health_checks, &ips);
+        let checks = &self.compiler.desired().health_checks;
+        self.health_problems = self.health_servers.serve_checks(checks, &ips);
     }
 
     /// The kernel has the new state.
@@ -165,12 +169,13 @@ impl ServicesReconciler {
     }
 
     /// Ends UDP flows to endpoints that are gone. Returns their number.
-    fn end_stale_flows(&mut self, desired: &Desired) -> Result<usize> {
-        if !self.stale_flows.may_exist(desired) {
+    fn end_stale_flows(&mut self) -> Result<usize> {
+        let desired = self.compiler.desired();
+        if !self.stale_flows.may_exist(desired, &self.changes) {
             return Ok(0);
         }
         let start = Instant::now();
-        let ended = self.stale_flows.delete(desired);
+        let ended = self.stale_flows.delete(desired, &self.changes);
         self.shared.measurements.conntrack.observe(start.elapsed().as_secs_f64());
         ended
     }
@@ -183,8 +188,9 @@ impl ServicesReconciler {
     }
 
     /// Logs each mistake once for as long as it holds.
-    fn log_problems(&mut self, problems: &[Problem]) {
-        let current: BTreeSet<Problem> = problems.iter().cloned().collect();
+    fn log_problems(&mut self) {
+        let problems = self.compiler.desired().problems.iter().chain(&self.health_problems);
+        let current: BTreeSet<Problem> = problems.cloned().collect();
         for problem in current.difference(&self.logged) {
             warn!(object = problem.object, "{}", problem.text);
         }
@@ -257,20 +263,22 @@ impl Reconciler for ServicesReconciler {
             self.node.node_port_addresses = addresses.list()?;
         }
         self.compiler.set_node(self.node.clone());
-        let desired = self.compiler.desired();
-        let change = self.nftables.apply(desired.clone());
+        self.changes.add(self.compiler.take_changes());
+        let change = self.nftables.apply(self.compiler.desired(), &self.changes);
         if change.is_ok() {
             self.measure_applied();
-            self.serve_health_checks(&desired);
+            self.serve_health_checks();
         }
-        self.log_problems(&[&desired.problems[..], &self.health_problems[..]].concat());
+        self.log_problems();
         let change = change?;
         // The kernel has the new state: the next packet of an ended flow goes to another endpoint.
-        let ended_flows = self.end_stale_flows(&desired)?;
+        let ended_flows = self.end_stale_flows()?;
+        self.changes = Changes::none();
         if let Some(kube_proxy) = self.kube_proxy.take() {
             kube_proxy.send(ServicesApplied)?;
         }
         let latency = self.changed_at.take().map(|since| since.elapsed());
+        let desired = self.compiler.desired();
         let (frontends, without_local) = (desired.frontends.len(), desired.without_local());
         Ok(Some(Applied { change, ended_flows, frontends, without_local, latency }))
     }

@@ -1,15 +1,13 @@
 //! The endpoints that clients keep. Rules remember them; entries whose endpoint is no longer used are deleted, so that
 //! their clients get another one.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{self, Data, Element, Transaction};
 use podwire_netlink::Result;
 
-use super::elements::key;
-use super::found::socket_addr;
+use super::found::{frontend, socket_addr};
 use super::kernel::Kernel;
 use super::sets::{SetId, TABLE};
 use crate::{Backend, Desired};
@@ -30,25 +28,19 @@ fn keeps(backend: &Backend, endpoint: &SocketAddr) -> bool {
 
 /// Deletes the entries whose frontend or endpoint is gone. Returns their number.
 pub(super) fn delete_obsolete(kernel: &mut Kernel, desired: &Desired) -> Result<usize> {
-    let sticky = desired.frontends.iter().filter(|(_, backend)| backend.affinity.is_some());
-    let sticky: HashMap<Vec<u8>, &Backend> =
-        sticky.map(|(frontend, backend)| (key(frontend).bytes().to_vec(), backend.as_ref())).collect();
     let mut deleted = 0;
     // Twice: a packet that looked up its endpoint before the first deletion may have added it again.
     for family in IpFamily::ALL.into_iter().chain(IpFamily::ALL) {
-        deleted += delete_of_family(kernel, family, &sticky)?;
+        deleted += delete_of_family(kernel, family, desired)?;
     }
     Ok(deleted)
 }
 
-fn delete_of_family(
-    kernel: &mut Kernel,
-    family: IpFamily,
-    sticky: &HashMap<Vec<u8>, &Backend>,
-) -> Result<usize> {
+fn delete_of_family(kernel: &mut Kernel, family: IpFamily, desired: &Desired) -> Result<usize> {
     let (set, client) = (SetId::Affinity.name(family), usize::from(family.bits() / 8));
     let is_valid = |element: &Element| {
-        let backend = element.key.bytes().get(client..).and_then(|frontend| sticky.get(frontend));
+        let frontend = element.key.bytes().get(client..).and_then(|bytes| frontend(bytes, family));
+        let backend = frontend.and_then(|frontend| desired.frontends.get(&frontend));
         let Data::Value(endpoint) = &element.data else { return false };
         let endpoint = socket_addr(endpoint.bytes(), family);
         backend.zip(endpoint).is_some_and(|(backend, endpoint)| keeps(backend, &endpoint))

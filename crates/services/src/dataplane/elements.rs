@@ -105,17 +105,17 @@ pub(super) fn endpoint_value(endpoint: &SocketAddr) -> Value {
     Value::ip(endpoint.ip()).and_port(endpoint.port())
 }
 
-/// The elements that belong to no frontend, except addresses that `other` has, too.
-pub(super) fn of_node(desired: &Desired, other: Option<&Desired>) -> Elements {
+/// The elements that belong to no frontend: those of all networks, and those of these addresses.
+pub(super) fn of_node(desired: &Desired, ips: &BTreeSet<IpAddr>) -> Elements {
     let mut elements = Elements::new();
-    let differing = |ips: &BTreeSet<IpAddr>, other: Option<&BTreeSet<IpAddr>>| -> Vec<IpAddr> {
-        ips.iter().filter(|ip| other.is_none_or(|other| !other.contains(ip))).copied().collect()
-    };
-    for ip in differing(&desired.cluster_ips, other.map(|other| &other.cluster_ips)) {
-        insert(&mut elements, SetId::ClusterIps, IpFamily::of(ip), Element::key(Value::ip(ip)));
-    }
-    for ip in differing(&desired.local_endpoint_ips, other.map(|other| &other.local_endpoint_ips)) {
-        insert(&mut elements, SetId::Hairpin, IpFamily::of(ip), Element::key(Value::ip(ip).and_ip(ip)));
+    for ip in ips {
+        let family = IpFamily::of(*ip);
+        if desired.cluster_ips.contains(ip) {
+            insert(&mut elements, SetId::ClusterIps, family, Element::key(Value::ip(*ip)));
+        }
+        if desired.local_endpoint_ips.contains(ip) {
+            insert(&mut elements, SetId::Hairpin, family, Element::key(Value::ip(*ip).and_ip(*ip)));
+        }
     }
     let networks =
         [(SetId::PodNetworks, &desired.pod_networks), (SetId::ServiceCidrs, &desired.service_cidrs)];

@@ -10,7 +10,7 @@ use podwire_netlink::{Result, Socket};
 use super::counted_chains::FIRST_FOR_OTHERS;
 use super::elements::{insert, key, Elements};
 use super::sets::{SetId, TABLE};
-use crate::Frontend;
+use crate::{Frontend, Protocol};
 
 /// All elements of the table, except those that rules add.
 pub(super) fn read(socket: &mut Socket) -> Result<Elements> {
@@ -53,9 +53,35 @@ pub(super) fn socket_addr(bytes: &[u8], family: IpFamily) -> Option<SocketAddr> 
     Some(SocketAddr::new(ip, port))
 }
 
+/// The frontend at the start of a key.
+pub(super) fn frontend(bytes: &[u8], family: IpFamily) -> Option<Frontend> {
+    let length = usize::from(family.bits() / 8);
+    let (ip, rest) = (ip_addr(bytes.get(..length)?, family)?, bytes.get(length..)?);
+    // Each field is padded to four bytes.
+    let protocol = Protocol::ALL.into_iter().find(|protocol| rest.first() == Some(&protocol.number()))?;
+    let port = rest.get(4..6)?.try_into().ok().map(u16::from_be_bytes)?;
+    Some(Frontend { ip, protocol, port })
+}
+
 pub(super) fn ip_addr(bytes: &[u8], family: IpFamily) -> Option<IpAddr> {
     match family {
         IpFamily::V4 => <[u8; 4]>::try_from(bytes).ok().map(IpAddr::from),
         IpFamily::V6 => <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frontend_is_read_from_its_key() {
+        for ip in ["10.96.0.1", "fd00:96::1"] {
+            for protocol in Protocol::ALL {
+                let written = Frontend { ip: ip.parse().unwrap(), protocol, port: 8443 };
+                let family = IpFamily::of(written.ip);
+                assert_eq!(frontend(key(&written).bytes(), family), Some(written));
+            }
+        }
     }
 }

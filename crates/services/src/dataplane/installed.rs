@@ -9,11 +9,10 @@ use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use podwire_ip::IpFamily;
 use podwire_netlink::nft::{self, Data, Element, Verdict};
 use podwire_netlink::Socket;
-use podwire_policy::Protocol;
 
 use super::counted_chains::CountedChain;
 use super::elements::{comment, Elements};
-use super::found::{self, ip_addr};
+use super::found::{self, frontend, ip_addr};
 use super::sets::{SetId, TABLE};
 use crate::{Backend, Desired, Error, Frontend, Reach, Result};
 
@@ -181,16 +180,6 @@ impl Table<'_> {
 /// The length of a frontend's key: protocol and port take four bytes each.
 fn frontend_length(family: IpFamily) -> usize {
     usize::from(family.bits() / 8) + 8
-}
-
-/// The frontend at the start of a key.
-fn frontend(key: &[u8], family: IpFamily) -> Option<Frontend> {
-    let length = usize::from(family.bits() / 8);
-    let ip = ip_addr(key.get(..length)?, family)?;
-    let number = *key.get(length)?;
-    let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.number() == number)?;
-    let port = key.get(length + 4..length + 6)?.try_into().ok().map(u16::from_be_bytes)?;
-    Some(Frontend { ip, protocol, port })
 }
 
 fn networks(first: IpAddr, last: IpAddr) -> Vec<IpNet> {

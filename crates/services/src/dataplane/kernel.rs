@@ -23,6 +23,8 @@ pub(super) struct Kernel {
     notices: Socket,
     /// The generations that this program committed and whose notice it has not read yet.
     own: BTreeSet<u32>,
+    /// The last one of them, read or not.
+    committed: Option<u32>,
     /// Whether the notices read so far, since the last generation, are about this table.
     is_affected: bool,
 }
@@ -33,7 +35,7 @@ impl Kernel {
         let (mut socket, mut notices) = (Socket::netfilter()?, Socket::netfilter()?);
         socket.set_send_buffer(MAX_TRANSACTION)?;
         notices.subscribe(nft::GROUP)?;
-        Ok(Kernel { socket, notices, own: BTreeSet::new(), is_affected: false })
+        Ok(Kernel { socket, notices, own: BTreeSet::new(), committed: None, is_affected: false })
     }
 
     /// For reading.
@@ -59,6 +61,7 @@ impl Kernel {
         change.only_at(generation).commit(&mut self.socket)?;
         let new = generation.wrapping_add(1);
         self.own.insert(new);
+        self.committed = Some(new);
         Ok(new)
     }
 
@@ -74,10 +77,13 @@ impl Kernel {
             }
             None => *is_affected |= nft::subject(frame).is_some_and(|(table, _)| table == TABLE),
         })?;
-        if !complete {
-            // Notices were lost.
-            own.clear();
+        if complete {
+            return Ok(changed);
         }
-        Ok(changed || !complete)
+        // Notices were lost, those of a large transaction of this program or others.
+        own.clear();
+        *is_affected = false;
+        let generation = self.generation()?;
+        Ok(self.committed != Some(generation))
     }
 }

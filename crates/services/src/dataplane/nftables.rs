@@ -5,7 +5,7 @@
 //! generation at the time of the lookup: a chain that is as new as the element would have no rules yet.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::kernel::Kernel;
 use super::order::keep_order;
 use super::sets::TABLE;
 use super::transactions::Difference;
-use crate::{Backend, Desired, Error, Result};
+use crate::{Backend, Changes, Desired, Error, Frontend, Result};
 
 /// How often a commit is repeated because another program changed rules at the same time.
 const ATTEMPTS: usize = 100;
@@ -75,29 +75,30 @@ impl Nftables {
         Ok(changed)
     }
 
-    /// Brings the kernel to the desired state. Returns how much changed.
-    pub fn apply(&mut self, desired: Desired) -> Result<Change> {
-        let applied = self.commit(desired).map_err(Error::while_applying);
+    /// Brings the kernel to the desired state, which differs from that of the last apply in these parts. If the last apply
+    /// failed, or if there was none, all parts are compared. Returns how much changed.
+    pub fn apply(&mut self, desired: &Desired, changes: &Changes) -> Result<Change> {
+        let applied = self.commit(desired, changes).map_err(Error::while_applying);
         applied.inspect_err(|_| self.last = None)
     }
 
-    fn commit(&mut self, mut desired: Desired) -> Result<Change> {
+    fn commit(&mut self, desired: &Desired, changes: &Changes) -> Result<Change> {
         for _ in 0..ATTEMPTS {
             let generation = self.kernel.generation()?;
             self.read_events()?;
             let plan = match &self.last {
-                Some(last) => self.plan_from(last, &mut desired),
-                None => self.plan_from_kernel(&mut desired)?,
+                Some(last) => self.plan_from(last, desired, changes),
+                None => self.plan_from_kernel(desired)?,
             };
-            let Plan { prepare, switch, mut change, chains, checks_affinity } = plan;
+            let Plan { prepare, switch, mut change, chains, checks_affinity, next } = plan;
             let committed = self.kernel.commit(generation, prepare);
             match committed.and_then(|generation| self.kernel.commit(generation, switch)) {
                 Ok(_) => {
                     self.chains.extend(chains);
                     if checks_affinity {
-                        change.affinities = affinity::delete_obsolete(&mut self.kernel, &desired)?;
+                        change.affinities = affinity::delete_obsolete(&mut self.kernel, desired)?;
                     }
-                    self.last = Some(desired);
+                    next.store(&mut self.last, desired);
                     return Ok(change);
                 }
                 Err(error) if nft::changed_meanwhile(&error) => {}
@@ -108,46 +109,52 @@ impl Nftables {
     }
 
     /// The plan if nothing has changed in the kernel since the last apply.
-    fn plan_from(&self, last: &Desired, desired: &mut Desired) -> Plan {
-        let mut chains = BTreeSet::new();
-        for (frontend, backend) in &mut desired.frontends {
-            let before = last.frontends.get(frontend);
-            if before == Some(backend) {
+    fn plan_from(&self, last: &Desired, desired: &Desired, changes: &Changes) -> Plan {
+        let (mut chains, mut difference) = (BTreeSet::new(), Difference::default());
+        let (mut frontends, mut checks_affinity) = (Vec::new(), false);
+        for frontend in changes.frontends(&last.frontends, &desired.frontends) {
+            let (before, after) = (last.frontends.get(&frontend), desired.frontends.get(&frontend));
+            let after = after.map(|backend| match before {
+                Some(before) => in_order(backend, &before.endpoints, &before.local_endpoints),
+                None => backend.clone(),
+            });
+            if before == after.as_ref() {
                 continue;
             }
-            if let Some(before) = before {
-                keep_orders(backend, &before.endpoints, &before.local_endpoints);
-            }
-            chains.extend(chains_of(frontend, backend));
+            chains.extend(after.iter().flat_map(|backend| chains_of(&frontend, backend)));
+            checks_affinity |= before.is_some_and(|before| affinity::is_affected(before, after.as_deref()));
+            let elements = |backend: Option<&Arc<Backend>>| {
+                backend.map(|backend| of_frontend(&frontend, backend)).unwrap_or_default()
+            };
+            difference.add(elements(before), elements(after.as_ref()));
+            frontends.push((frontend, after));
         }
+        let ips = changes.ips(last, desired);
+        difference.add(of_node(last, &ips), of_node(desired, &ips));
         chains.retain(|chain| !self.chains.contains(chain));
         let mut prepare = Transaction::new();
         add_chains(&mut prepare, &chains);
-        let checks_affinity = last.frontends.iter().any(|(frontend, before)| {
-            let after = desired.frontends.get(frontend);
-            after != Some(before) && affinity::is_affected(before, after.map(Arc::as_ref))
-        });
-        Plan::new(prepare, Difference::between(last, desired), chains, checks_affinity)
+        Plan::new(prepare, &difference, chains, checks_affinity, Next::Changed { frontends, ips })
     }
 
     /// The plan from what is in the kernel.
-    fn plan_from_kernel(&mut self, desired: &mut Desired) -> Result<Plan> {
+    fn plan_from_kernel(&mut self, desired: &Desired) -> Result<Plan> {
         let found = found::read(self.kernel.socket())?;
-        for (frontend, backend) in &mut desired.frontends {
+        let mut next = desired.clone();
+        for (frontend, backend) in &mut next.frontends {
             let [all, others] = found::order(&found, frontend);
-            keep_orders(backend, &all, &others);
+            *backend = in_order(backend, &all, &others);
         }
-        self.chains = needed_chains(desired);
+        self.chains = needed_chains(&next);
         let mut whole = Transaction::new();
         chains::whole(&mut whole);
         add_chains(&mut whole, &self.chains);
         let prepare = if whole.absent(self.kernel.socket())?.is_empty() { Transaction::new() } else { whole };
-        let mut elements: Elements = of_node(desired, None);
-        elements
-            .extend(desired.frontends.iter().flat_map(|(frontend, backend)| of_frontend(frontend, backend)));
+        let mut elements: Elements = of_node(&next, &Changes::All.ips(&next, &Desired::default()));
+        elements.extend(next.frontends.iter().flat_map(|(frontend, backend)| of_frontend(frontend, backend)));
         let mut difference = Difference::default();
         difference.add(found, elements);
-        Ok(Plan::new(prepare, difference, BTreeSet::new(), true))
+        Ok(Plan::new(prepare, &difference, BTreeSet::new(), true, Next::All(next)))
     }
 }
 
@@ -157,14 +164,14 @@ pub fn remove() -> Result<bool> {
     Ok(nft::is_supported(&mut nft)? && nft::remove_table(&mut nft, &TABLE)?)
 }
 
-/// Gives the endpoints the indexes that they had before.
-fn keep_orders(backend: &mut Arc<Backend>, all: &[SocketAddr], others: &[SocketAddr]) {
+/// The same backend with the endpoints at the indexes that they had before.
+fn in_order(backend: &Arc<Backend>, all: &[SocketAddr], others: &[SocketAddr]) -> Arc<Backend> {
     let endpoints = keep_order(all, &backend.endpoints);
     let local_endpoints = keep_order(others, &backend.local_endpoints);
-    if endpoints != backend.endpoints || local_endpoints != backend.local_endpoints {
-        let backend = Arc::make_mut(backend);
-        (backend.endpoints, backend.local_endpoints) = (endpoints, local_endpoints);
+    if endpoints == backend.endpoints && local_endpoints == backend.local_endpoints {
+        return backend.clone();
     }
+    Arc::new(Backend { endpoints, local_endpoints, ..Backend::clone(backend) })
 }
 
 fn needed_chains(desired: &Desired) -> BTreeSet<CountedChain> {
@@ -184,18 +191,61 @@ struct Plan {
     /// The chains that `prepare` creates.
     chains: BTreeSet<CountedChain>,
     checks_affinity: bool,
+    next: Next,
+}
+
+/// The state after an apply, with the endpoints in the order of their indexes.
+enum Next {
+    All(Desired),
+    /// The last state with these frontends and addresses replaced.
+    Changed {
+        frontends: Vec<(Frontend, Option<Arc<Backend>>)>,
+        ips: BTreeSet<IpAddr>,
+    },
 }
 
 impl Plan {
     fn new(
         prepare: Transaction,
-        difference: Difference,
+        difference: &Difference,
         chains: BTreeSet<CountedChain>,
         checks_affinity: bool,
+        next: Next,
     ) -> Plan {
         let mut switch = Transaction::new();
         difference.write(&mut switch);
         let change = Change { elements: difference.len(), chains: !prepare.is_empty(), affinities: 0 };
-        Plan { prepare, switch, change, chains, checks_affinity }
+        Plan { prepare, switch, change, chains, checks_affinity, next }
+    }
+}
+
+impl Next {
+    fn store(self, last: &mut Option<Desired>, desired: &Desired) {
+        match (self, last) {
+            (Next::All(state), last) => *last = Some(state),
+            (Next::Changed { frontends, ips }, Some(last)) => {
+                for (frontend, backend) in frontends {
+                    match backend {
+                        Some(backend) => _ = last.frontends.insert(frontend, backend),
+                        None => _ = last.frontends.remove(&frontend),
+                    }
+                }
+                for ip in &ips {
+                    replace_ip(&mut last.cluster_ips, &desired.cluster_ips, ip);
+                    replace_ip(&mut last.local_endpoint_ips, &desired.local_endpoint_ips, ip);
+                }
+                last.service_cidrs.clone_from(&desired.service_cidrs);
+                last.pod_networks.clone_from(&desired.pod_networks);
+            }
+            (Next::Changed { .. }, None) => {}
+        }
+    }
+}
+
+fn replace_ip(to: &mut BTreeSet<IpAddr>, from: &BTreeSet<IpAddr>, ip: &IpAddr) {
+    if from.contains(ip) {
+        to.insert(*ip);
+    } else {
+        to.remove(ip);
     }
 }

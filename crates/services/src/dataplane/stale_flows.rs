@@ -4,7 +4,7 @@
 //! reach a new endpoint: its flow lives as long as packets arrive. TCP clients notice that their endpoint is gone, so their
 //! connections are left to end by themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use podwire_ip::IpFamily;
@@ -13,7 +13,7 @@ use podwire_netlink::nft::IpTerms;
 use podwire_netlink::Socket;
 use podwire_policy::Protocol;
 
-use crate::{Backend, Desired, Error, Frontend, Result};
+use crate::{Backend, Changes, Desired, Error, Frontend, Result};
 
 /// Deletes stale flows from conntrack.
 #[derive(Debug)]
@@ -29,64 +29,73 @@ impl StaleFlows {
         Ok(StaleFlows { socket: Socket::netfilter()?, checked: None })
     }
 
-    /// Whether UDP frontends have changed since the last check, so that there may be flows to delete.
-    pub fn may_exist(&self, desired: &Desired) -> bool {
-        let now = udp_frontends(desired);
-        !Changes { before: self.checked.as_ref(), now: &now, desired }.is_empty()
+    /// Whether there may be flows to delete: UDP frontends have changed, or were never checked.
+    pub fn may_exist(&self, desired: &Desired, changes: &Changes) -> bool {
+        self.checked.is_none() || !self.changed(desired, changes).is_empty()
     }
 
-    /// Deletes the flows to UDP frontends that are gone, and those whose endpoint no longer serves. The kernel must have
-    /// the state already: otherwise the next packet would go to the same endpoint. Returns their number.
-    pub fn delete(&mut self, desired: &Desired) -> Result<usize> {
-        let udp = udp_frontends(desired);
-        let changes = Changes { before: self.checked.as_ref(), now: &udp, desired };
-        if changes.is_empty() {
+    /// The UDP frontends that are new or gone, or whose serving endpoints have changed.
+    fn changed(&self, desired: &Desired, changes: &Changes) -> BTreeSet<Frontend> {
+        let none = BTreeMap::new();
+        let (checked, changes) = match &self.checked {
+            Some(checked) => (checked, changes),
+            None => (&none, &Changes::All),
+        };
+        let mut changed = changes.frontends(checked, &desired.frontends);
+        changed.retain(|frontend| {
+            let [before, after] = [checked, &desired.frontends].map(|all| all.get(frontend));
+            let [before, after] = [before, after].map(|one| one.map(|backend| &backend.serving_endpoints));
+            frontend.protocol == Protocol::Udp && before != after
+        });
+        changed
+    }
+
+    /// Deletes the flows to UDP frontends that are gone, and those whose endpoint no longer serves. The state differs from
+    /// that of the last call in these parts. The kernel must have the state already: otherwise the next packet would go to
+    /// the same endpoint. Returns their number.
+    pub fn delete(&mut self, desired: &Desired, changes: &Changes) -> Result<usize> {
+        if !self.may_exist(desired, changes) {
             return Ok(0);
         }
+        let changed = self.changed(desired, changes);
+        let none = BTreeMap::new();
+        let check = Check { before: self.checked.as_ref().unwrap_or(&none), desired };
         let mut stale = Vec::new();
         for family in IpFamily::ALL {
-            let flows = ct::list(&mut self.socket, family.packet_family(), |flow| changes.makes_stale(flow));
+            let flows = ct::list(&mut self.socket, family.packet_family(), |flow| check.makes_stale(flow));
             stale.extend(flows.map_err(Error::StaleFlows)?);
         }
         ct::forget(&mut self.socket, &stale).map_err(Error::StaleFlows)?;
-        self.checked = Some(udp);
+        let checked = self.checked.get_or_insert_default();
+        for frontend in changed {
+            match desired.frontends.get(&frontend) {
+                Some(backend) => _ = checked.insert(frontend, backend.clone()),
+                None => _ = checked.remove(&frontend),
+            }
+        }
         Ok(stale.len())
     }
 }
 
-fn udp_frontends(desired: &Desired) -> BTreeMap<Frontend, Arc<Backend>> {
-    let udp = desired.frontends.iter().filter(|(frontend, _)| frontend.protocol == Protocol::Udp);
-    udp.map(|(frontend, backend)| (*frontend, backend.clone())).collect()
-}
-
-/// How the UDP frontends changed since the last check.
-struct Changes<'a> {
-    before: Option<&'a BTreeMap<Frontend, Arc<Backend>>>,
-    now: &'a BTreeMap<Frontend, Arc<Backend>>,
+/// What decides whether a flow is stale.
+struct Check<'a> {
+    /// The UDP frontends at the last check.
+    before: &'a BTreeMap<Frontend, Arc<Backend>>,
     desired: &'a Desired,
 }
 
-impl Changes<'_> {
-    /// Whether no flow can have become stale. A new frontend may have flows from before it existed.
-    fn is_empty(&self) -> bool {
-        let Some(before) = self.before.filter(|before| before.len() == self.now.len()) else { return false };
-        before
-            .iter()
-            .zip(self.now)
-            .all(|((old, one), (new, other))| old == new && one.serving_endpoints == other.serving_endpoints)
-    }
-
+impl Check<'_> {
     fn makes_stale(&self, flow: &Connection) -> bool {
         if flow.protocol != Protocol::Udp.number() {
             return false;
         }
         let (ip, port) = (flow.sent_to.ip(), flow.sent_to.port());
         let frontend = Frontend { ip, protocol: Protocol::Udp, port };
-        match self.now.get(&frontend) {
+        match self.desired.frontends.get(&frontend) {
             Some(backend) => !backend.serving_endpoints.contains(&flow.to),
             // Its Service is gone: since the last check, or before the agent started.
             None => {
-                self.before.is_some_and(|before| before.contains_key(&frontend))
+                self.before.contains_key(&frontend)
                     || self.desired.service_cidrs.iter().any(|cidr| cidr.contains(&ip))
             }
         }

@@ -48,7 +48,7 @@ pub fn node() -> Value {
 pub fn decide(objects: &[Value]) -> Desired {
     let mut all = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
     objects.iter().cloned().chain([node()]).for_each(|object| all.put(object));
-    all.desired()
+    all.desired().clone()
 }
 
 /// A backend in one line: reach, endpoints, endpoints for other clients, refusal, affinity, clients.

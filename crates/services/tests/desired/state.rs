@@ -1,6 +1,6 @@
 //! Node ports, health checks, addresses, and changing objects.
 
-use podwire_services::{Compiler, Desired, Kind, NodeInput, NodePortAddresses, ObjectName};
+use podwire_services::{Changes, Compiler, Desired, Kind, NodeInput, NodePortAddresses, ObjectName};
 use serde_json::json;
 
 use crate::cluster::{decide, lines, service, slice, slice_of, web, REMOTE};
@@ -20,7 +20,7 @@ fn node_ports_are_served_at_the_chosen_addresses() {
             node_port_addresses: addresses,
             ..NodeInput::default()
         });
-        lines(&objects.desired()).into_iter().filter(|line| line.contains("30080")).collect::<Vec<_>>()
+        lines(objects.desired()).into_iter().filter(|line| line.contains("30080")).collect::<Vec<_>>()
     };
     // The Node is not known yet.
     assert!(with(NodePortAddresses::Primary).is_empty());
@@ -68,20 +68,21 @@ fn objects_are_replaced_and_removed_by_name() {
     let mut objects = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
     objects.put(json!({ "apiVersion": "v1", "kind": "List", "items": [web(json!({})), slice(REMOTE)] }));
     objects.put(slice(&["10.0.0.9"]));
-    assert_eq!(lines(&objects.desired()), ["TCP 10.96.0.1:80 x/web ClusterIp [10.0.0.9:8080]"]);
+    assert_eq!(lines(objects.desired()), ["TCP 10.96.0.1:80 x/web ClusterIp [10.0.0.9:8080]"]);
     objects.put(web(json!({ "ports": 7 })));
     assert_eq!(objects.desired().problems.len(), 2);
     objects.objects().remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "web".into() });
     objects.objects().clear(Kind::EndpointSlice);
-    assert_eq!(objects.desired(), Desired::default());
+    assert_eq!(objects.desired(), &Desired::default());
 }
 
 #[test]
 fn only_changed_services_are_compiled_again_and_the_result_is_the_same() {
-    let service = |number: u8| {
-        let spec = json!({ "clusterIP": format!("10.96.0.{number}"), "ports": [{ "port": 80 }] });
+    let service_at = |number: u8, ip: u8| {
+        let spec = json!({ "clusterIP": format!("10.96.0.{ip}"), "ports": [{ "port": 80 }] });
         service(&format!("s{number}"), spec)
     };
+    let service = |number: u8| service_at(number, number);
     let slice = |of: u8, name: &str, endpoint: &str| {
         slice_of(&format!("s{of}"), name, json!({ "port": 8080 }), &[endpoint])
     };
@@ -89,8 +90,14 @@ fn only_changed_services_are_compiled_again_and_the_result_is_the_same() {
         [service(1), slice(1, "a", "10.0.0.1@n"), service(2), slice(2, "b", "10.0.0.2@n"), service(3)];
     let mut compiler = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
     objects.iter().cloned().for_each(|object| compiler.put(object));
+    let mut copy = Desired::default();
     let changes = [
         (1, slice(1, "a", "10.0.0.9@n")),
+        // Two Services have the same endpoint, and then the same cluster IP.
+        (3, slice(2, "b", "10.0.0.9@n")),
+        (1, slice(1, "a", "10.0.0.1@n")),
+        (2, service_at(2, 1)),
+        (0, service_at(1, 3)),
         // The slice of the second Service moves to the third, and back.
         (3, slice(3, "b", "10.0.0.2@n")),
         (3, slice(2, "b", "10.0.0.2@n")),
@@ -100,7 +107,7 @@ fn only_changed_services_are_compiled_again_and_the_result_is_the_same() {
     ];
     for (index, object) in changes {
         compiler.put(object.clone());
-        if index == 4 {
+        if object["metadata"]["name"] == "s7" {
             compiler
                 .objects()
                 .remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "s3".into() });
@@ -109,7 +116,31 @@ fn only_changed_services_are_compiled_again_and_the_result_is_the_same() {
         let mut fresh = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
         objects.iter().cloned().for_each(|object| fresh.put(object));
         assert_eq!(compiler.desired(), fresh.desired(), "{}", objects[index]);
+        update(&mut copy, &compiler.take_changes(), compiler.desired());
+        assert_eq!(&copy, compiler.desired(), "{}", objects[index]);
     }
+}
+
+/// Replaces the changed parts, and what changes do not name.
+fn update(copy: &mut Desired, changes: &Changes, desired: &Desired) {
+    let Changes::Only { frontends, ips } = changes else { panic!("the compiler knows what has changed") };
+    for frontend in frontends {
+        copy.frontends.remove(frontend);
+        copy.frontends.extend(desired.frontends.get_key_value(frontend).map(|(key, to)| (*key, to.clone())));
+    }
+    for ip in ips {
+        for (copy, ips) in [
+            (&mut copy.cluster_ips, &desired.cluster_ips),
+            (&mut copy.local_endpoint_ips, &desired.local_endpoint_ips),
+        ] {
+            copy.remove(ip);
+            copy.extend(ips.get(ip));
+        }
+    }
+    let (frontends, cluster_ips) =
+        (std::mem::take(&mut copy.frontends), std::mem::take(&mut copy.cluster_ips));
+    let local_endpoint_ips = std::mem::take(&mut copy.local_endpoint_ips);
+    *copy = Desired { frontends, cluster_ips, local_endpoint_ips, ..desired.clone() };
 }
 
 #[test]

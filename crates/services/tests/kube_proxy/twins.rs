@@ -175,9 +175,9 @@ impl Ours {
         for object in self.present.iter().filter(|object| !before.contains(object)) {
             self.compiler.put(object.clone());
         }
-        let desired = self.compiler.desired();
-        let nft = &mut self.nft;
-        self.testbed.node.inside(|| nft.apply(desired.clone()).unwrap());
+        let changes = self.compiler.take_changes();
+        let (desired, nft) = (self.compiler.desired(), &mut self.nft);
+        self.testbed.node.inside(|| nft.apply(desired, &changes).unwrap());
         // A slice may arrive before its Service, so this is not a mistake of a world.
         let mistakes =
             desired.problems.iter().filter(|problem| !problem.text.starts_with("there is no Service"));

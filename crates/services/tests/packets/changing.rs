@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use podwire_services::dataplane::Nftables;
+use podwire_services::Changes;
 use serde_json::json;
 
 use crate::cluster::{state, web, Cluster};
@@ -22,12 +23,14 @@ fn no_connection_fails_while_endpoints_come_and_go() {
                 let mut nft = Nftables::open().unwrap();
                 let mut changes = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    states.iter().for_each(|state| changes += nft.apply(state.clone()).unwrap().elements);
+                    states
+                        .iter()
+                        .for_each(|state| changes += nft.apply(state, &Changes::All).unwrap().elements);
                 }
                 changes
             })
         };
-        cluster.testbed.node.inside(|| Nftables::open().unwrap().apply(states[0].clone()).unwrap());
+        cluster.testbed.node.inside(|| Nftables::open().unwrap().apply(&states[0], &Changes::All).unwrap());
         let changing = scope.spawn(change);
         let (begin, mut failures) = (Instant::now(), Vec::new());
         while begin.elapsed() < Duration::from_secs(5) {

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use podwire_services::dataplane::{difference, installed, Change, Nftables};
 use podwire_services::{
-    explain, Admission, Client, Compiler, Desired, Fate, Frontend, NodeInput, Protocol, Refusal, Target,
+    explain, Admission, Changes, Client, Compiler, Desired, Fate, Frontend, NodeInput, Protocol, Refusal,
+    Target,
 };
 use serde_json::{json, Value};
 
@@ -56,7 +57,7 @@ pub fn state(service: Value, endpoints: &[&str]) -> Desired {
     let pod_networks = ["10.1.0.0/24", "fd00:1::/64"].map(|net| net.parse().unwrap()).into();
     let mut objects = Compiler::new(NodeInput { name: "n".into(), pod_networks, ..NodeInput::default() });
     [service, node(), cidr()].into_iter().chain(slices(endpoints)).for_each(|object| objects.put(object));
-    let state = objects.desired();
+    let state = objects.desired().clone();
     assert!(state.problems.is_empty(), "{:?}", state.problems);
     state
 }
@@ -83,9 +84,9 @@ impl Cluster {
         let state = state(service, endpoints);
         let nft = &mut self.nft;
         self.testbed.node.inside(|| {
-            let change = nft.apply(state.clone()).unwrap();
-            assert!(nft.apply(state.clone()).unwrap().is_empty());
-            let again = Nftables::open().unwrap().apply(state.clone()).unwrap();
+            let change = nft.apply(&state, &Changes::All).unwrap();
+            assert!(nft.apply(&state, &Changes::All).unwrap().is_empty());
+            let again = Nftables::open().unwrap().apply(&state, &Changes::All).unwrap();
             assert!(again.is_empty(), "{again:?}\n{}", run("nft list table inet podwire_services"));
             run("nft list ruleset && nft -j list ruleset");
             let installed = installed().unwrap().unwrap();

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use podwire_services::dataplane::StaleFlows;
-use podwire_services::Desired;
+use podwire_services::{Changes, Desired};
 use serde_json::json;
 
 use crate::cluster::{state, web, Cluster};
@@ -37,9 +37,9 @@ impl Client {
 fn apply(cluster: &mut Cluster, stale: &mut StaleFlows, state: Desired) -> usize {
     let nft = &mut cluster.nft;
     cluster.testbed.node.inside(|| {
-        nft.apply(state.clone()).unwrap();
-        let deleted = stale.delete(&state).unwrap();
-        assert_eq!(stale.delete(&state).unwrap(), 0);
+        nft.apply(&state, &Changes::All).unwrap();
+        let deleted = stale.delete(&state, &Changes::All).unwrap();
+        assert_eq!(stale.delete(&state, &Changes::All).unwrap(), 0);
         deleted
     })
 }
