@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`Compiler`] holds the objects of the API and decides, with kube-proxy's rules, which address, protocol and port leads
-//! to which endpoints on this node. After an event it compiles only the Services that changed, and tells the [`Changes`].
+//! to which endpoints on this node. After an event it compiles only the Services that changed, and returns the [`Changes`].
 //! An object with a mistake is reported as a [`Problem`] with its name; the other objects take effect. This part does no
 //! I/O.
 //!

@@ -47,24 +47,32 @@ impl Twins {
         Twins { ours: Ours::new(), theirs }
     }
 
-    /// The differences between both sides, one a line.
+    /// The differences between both sides, one a line. On a busy machine a response is late, on both sides perhaps, so
+    /// differences are looked for again with patience.
     pub fn compare(&mut self, world: &World) -> Vec<String> {
-        let (seen, mut differences) = self.compare_sets(&world.without_affinity());
+        if self.compare_with(QUICK, world).is_empty() {
+            return Vec::new();
+        }
+        self.compare_with(PATIENT, world)
+    }
+
+    fn compare_with(&mut self, effort: Effort, world: &World) -> Vec<String> {
+        let (seen, mut differences) = self.compare_sets(effort, &world.without_affinity());
         if world.is_sticky() {
             let expected = self.all_servers(&world.only_sticky(), seen);
-            differences.extend(self.compare_affinity(world, &expected));
+            differences.extend(self.compare_affinity(effort, world, &expected));
         }
         differences
     }
 
     /// Compares what each probe sees. Returns what kube-proxy's saw, too.
-    fn compare_sets(&mut self, world: &World) -> (BTreeMap<Probe, Seen>, Vec<String>) {
+    fn compare_sets(&mut self, effort: Effort, world: &World) -> (BTreeMap<Probe, Seen>, Vec<String>) {
         let complaint = self.apply(world);
         let agree = |probe: &Probe, ours: &Seen, theirs: &Seen| match differences::of(&world.name, probe) {
             Some(row) => row.holds(ours, theirs),
             None => ours == theirs,
         };
-        let (ours, theirs) = self.settle(&probes(world), agree, |_| false);
+        let (ours, theirs) = self.settle(effort, &probes(world), agree, |_| false);
         let describe = |(probe, seen): (&Probe, &Seen)| {
             let (theirs, row) = (&theirs[probe], differences::of(&world.name, probe));
             let reason = row.map_or(String::new(), |row| format!("; expected: {}", row.reason));
@@ -85,7 +93,12 @@ impl Twins {
     }
 
     /// With session affinity each client reaches one of the endpoints that it reaches without.
-    fn compare_affinity(&mut self, world: &World, expected: &BTreeMap<Probe, Seen>) -> Vec<String> {
+    fn compare_affinity(
+        &mut self,
+        effort: Effort,
+        world: &World,
+        expected: &BTreeMap<Probe, Seen>,
+    ) -> Vec<String> {
         let complaint = self.apply(world);
         let sticky = probes(&world.only_sticky());
         let is_right = |probe: &Probe, seen: &Seen| seen.len() == 1 && seen.is_subset(&expected[probe]);
@@ -98,7 +111,7 @@ impl Twins {
         };
         // A client that uses several frontends at the same time may get another endpoint until all know the first one.
         let forget = |probe: &Probe| sticky.contains(probe);
-        let (ours, theirs) = self.settle(&probes(world), agree, forget);
+        let (ours, theirs) = self.settle(effort, &probes(world), agree, forget);
         let describe = |(probe, seen): (&Probe, &Seen)| {
             let (theirs, expected) = (&theirs[probe], &expected[probe]);
             let text = || {
@@ -111,16 +124,17 @@ impl Twins {
         complaint.into_iter().chain(ours.iter().filter_map(describe)).collect()
     }
 
-    /// Tries probes on both sides, and goes on with those on which the sides do not agree: on a busy machine a response is
-    /// late, and few connections do not reach all endpoints. Returns what ours saw, and what kube-proxy's: in all patient
-    /// rounds, or in the last one where `forget` says so.
+    /// Tries probes on both sides, and goes on with those on which the sides do not agree: few connections do not reach all
+    /// endpoints. Returns what ours saw, and what kube-proxy's: in all patient rounds, or in the last one where `forget`
+    /// says so.
     fn settle(
         &self,
+        effort: Effort,
         probes: &[Probe],
         agree: impl Fn(&Probe, &Seen, &Seen) -> bool,
         forget: impl Fn(&Probe) -> bool,
     ) -> (BTreeMap<Probe, Seen>, BTreeMap<Probe, Seen>) {
-        let [mut ours, mut theirs] = self.observe(probes, QUICK);
+        let [mut ours, mut theirs] = self.observe(probes, effort);
         for round in 0..ROUNDS {
             let doubtful = probes.iter().filter(|probe| !agree(probe, &ours[probe], &theirs[probe]));
             let doubtful: Vec<Probe> = doubtful.cloned().collect();
