@@ -29,6 +29,8 @@ use world::World;
 
 /// The number of random worlds.
 const WORLDS: usize = 300;
+/// A world that differs takes minutes, so the comparison ends after this number of them.
+const MAX_FAILURES: usize = 5;
 
 #[test]
 fn worlds_written_by_hand_are_the_same() {
@@ -56,7 +58,10 @@ fn check(worlds: Vec<World>) {
         if !differences.is_empty() {
             failures.push(format!("{}\n{}\n{}", world.name, differences.join("\n"), world.text()));
         }
+        if failures.len() == MAX_FAILURES {
+            break;
+        }
     }
-    let (failed, all) = (failures.len(), worlds.len());
-    assert_eq!(failed, 0, "{failed} of {all} worlds differ, seed {}:\n{}", seed(), failures.join("\n\n"));
+    let failed = failures.len();
+    assert_eq!(failed, 0, "{failed} worlds differ, seed {}:\n{}", seed(), failures.join("\n\n"));
 }
