@@ -132,6 +132,16 @@ impl Kube {
         }
     }
 
+    /// Sets the status of an object.
+    #[track_caller]
+    pub fn set_status(&self, object: &Value, status: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let (kind, params) = (self.kind(object), PatchParams::default());
+        let change = Patch::Merge(json!({ "status": status }));
+        self.ask(|| kind.patch_status(name, &params, &change))
+            .unwrap_or_else(|error| panic!("status of {}: {error}", crate::manifest::title(object)));
+    }
+
     /// An object, if it exists.
     pub fn find(&self, object: &Value) -> Option<Value> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -78,6 +78,11 @@ impl Cluster {
         Machine::boot(&self.control, (&name, number), &self.image, machine.unplug())
     }
 
+    /// The control plane's host, which is outside of the cluster's pod network.
+    pub fn outside(&self) -> &podwire_runtime_tests::Stage {
+        &self.control.stage
+    }
+
     /// Runs helm as an administrator, in the namespace `kube-system`: `install podwire CHART`.
     #[track_caller]
     pub fn helm(&self, words: &[&str]) -> String {

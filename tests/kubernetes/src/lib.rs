@@ -30,9 +30,10 @@ mod machine;
 pub mod manifest;
 pub mod metrics;
 mod programs;
+pub mod services;
 pub mod web;
 
 pub use api::Kube;
 pub use cluster::{Cluster, Ranges};
 pub use machine::Machine;
-pub use programs::{helm, image, programs};
+pub use programs::{coredns, helm, image, programs};

@@ -130,6 +130,11 @@ impl Machine {
         self.run("kube-proxy", "--config=/etc/kubernetes/kube-proxy.json");
     }
 
+    /// Kills kube-proxy. Its rules stay.
+    pub fn stop_proxy(&mut self) {
+        self.daemons.pop().expect("kube-proxy was started last").kill(&self.containerd);
+    }
+
     fn run(&mut self, name: &str, arguments: &str) {
         self.daemons.push(self.containerd.daemon(&["sh", "-c", &logged(name, arguments)]));
     }

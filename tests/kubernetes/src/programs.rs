@@ -16,6 +16,11 @@ pub fn helm() -> String {
     script("scripts/kubernetes-binaries", &["helm"]) + "/helm"
 }
 
+/// CoreDNS.
+pub fn coredns() -> String {
+    script("scripts/kubernetes-binaries", &["coredns"]) + "/coredns"
+}
+
 /// The image under test, built from `dist/`.
 pub fn image() -> String {
     script("scripts/image", &[]);
