@@ -139,7 +139,8 @@ impl Site<'_> {
             let own = pod.run("hostname -i").expect("its address");
             assert_eq!(self.answers(pod, "10.96.0.80:80")[1], BTreeSet::from([own.trim().to_owned()]));
         }
-        self.cluster.wait("the API server by its Service", || self.pods[0].run("echo | timeout 5 nc 10.96.0.1 443"));
+        self.cluster
+            .wait("the API server by its Service", || self.pods[0].run("echo | timeout 5 nc 10.96.0.1 443"));
         self.cluster.api.apply(&[json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "empty", "namespace": "default"},
             "spec": {"clusterIP": "10.96.0.81", "ports": [{"port": 80}], "selector": {"app": "nobody"}}})]);
         self.cluster.wait("a Service without endpoints refuses", || {

@@ -22,7 +22,7 @@ use crate::{pod_mtu, Error, Result};
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The kernel has the desired routes, as far as possible.
-    Applied(Applied),
+    Applied(Box<Applied>),
     /// The reconcile failed. The kernel keeps what it had.
     Failed(String),
     /// The uplinks are other interfaces or have other addresses than before.
@@ -178,7 +178,7 @@ impl Reconciler for RouteReconciler {
     fn report(&mut self, outcome: Result<Option<Applied>>, took: Duration) {
         let event = match outcome {
             Ok(None) => return,
-            Ok(Some(applied)) => Event::Applied(Applied { took, ..applied }),
+            Ok(Some(applied)) => Event::Applied(Box::new(Applied { took, ..applied })),
             Err(error) => Event::Failed(error.to_string()),
         };
         let _ = self.events.send(event);
