@@ -22,7 +22,7 @@
 //!
 //! [`installed`] reads it back, for people and tests. [`explain`](crate::explain) says in words what these chains do.
 //!
-//! [`StaleFlows`] ends UDP flows to endpoints that are gone.
+//! [`StaleFlows`] ends UDP flows to endpoints that are gone, and of clients that source ranges no longer admit.
 //!
 //! There is one chain for each number of endpoints that occurs, one more for those numbers with session affinity, and one
 //! for each affinity timeout. They stay when they are no longer used.

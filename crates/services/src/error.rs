@@ -22,7 +22,10 @@ pub enum Error {
     #[error("read the Services in the kernel: nftables rules changed {0} times meanwhile; try again")]
     Changing(usize),
     /// The kernel refused to list or delete connections.
-    #[error("end UDP flows to endpoints that are gone: {0}; clients that keep their port may lose packets")]
+    #[error(
+        "end UDP flows to endpoints that are gone, and of clients outside of loadBalancerSourceRanges: {0}; clients that \
+         keep their port may lose packets, or are still served"
+    )]
     StaleFlows(#[source] podwire_netlink::Error),
     /// Two proxies on one node would both rewrite connections.
     #[error(

@@ -121,11 +121,7 @@ pub fn explain(
         Some(Refusal::Drop) => Fate::Refused(Refusal::Drop, RefusalReason::NoLocalEndpoint),
         None => Fate::Forwarded { targets, affinity: backend.affinity },
     };
-    Explanation {
-        service: Some(backend.service.clone()),
-        admission: admission(backend.source_ranges.as_deref(), client),
-        fate,
-    }
+    Explanation { service: Some(backend.service.clone()), admission: admission(backend, client), fate }
 }
 
 /// Where the client is.
@@ -149,13 +145,12 @@ impl Place {
     }
 }
 
-fn admission(ranges: Option<&[IpNet]>, client: Client) -> Admission {
-    let Some(ranges) = ranges else { return Admission::Everybody };
-    let all = ranges.to_vec();
+fn admission(backend: &Backend, client: Client) -> Admission {
+    let Some(all) = backend.source_ranges.clone() else { return Admission::Everybody };
     match client {
-        Client::Address(ip) if ranges.iter().any(|range| range.contains(&ip)) => Admission::Admitted(all),
+        Client::Address(ip) if backend.admits(ip) => Admission::Admitted(all),
         Client::Address(_) => Admission::Denied(all),
-        Client::Outside if ranges.is_empty() => Admission::Denied(all),
+        Client::Outside if all.is_empty() => Admission::Denied(all),
         Client::Outside => Admission::Depends(all),
     }
 }

@@ -82,6 +82,12 @@ impl Backend {
         }
     }
 
+    /// Whether the source ranges admit a client.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        let Some(ranges) = &self.source_ranges else { return true };
+        ranges.iter().any(|range| range.contains(&client))
+    }
+
     /// What happens to packets that get no endpoint.
     pub fn refusal(&self) -> Option<Refusal> {
         let endpoints = match self.reach {

@@ -9,7 +9,7 @@ pub struct Measurements {
     pub sync: Histogram,
     /// The time from the change of a pod to the kernel.
     pub programming: Histogram,
-    /// The duration of a search for UDP flows whose endpoint is gone.
+    /// The duration of a search for UDP flows that must end.
     pub conntrack: Histogram,
 }
 

@@ -168,7 +168,7 @@ impl ServicesReconciler {
         }
     }
 
-    /// Ends UDP flows to endpoints that are gone. Returns their number.
+    /// Ends UDP flows to endpoints that are gone, and of clients that are no longer admitted. Returns their number.
     fn end_stale_flows(&mut self) -> Result<usize> {
         let desired = self.compiler.desired();
         if !self.stale_flows.may_exist(desired, &self.changes) {

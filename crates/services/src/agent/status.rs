@@ -22,7 +22,7 @@ pub struct ServicesStatus {
     pub failures: u64,
     /// The elements that were added or deleted.
     pub changed_elements: u64,
-    /// The UDP flows that were ended because their endpoint is gone.
+    /// The UDP flows that were ended: their endpoint is gone, or source ranges no longer admit their client.
     pub ended_flows: u64,
     /// The duration of the last change, from the event to the kernel's acknowledgement.
     pub last_change: Duration,

@@ -1,8 +1,11 @@
-//! UDP flows to endpoints that are gone.
+//! UDP flows to endpoints that are gone, and from clients that the source ranges no longer admit.
 //!
 //! The kernel translates all packets of a flow as it did the first. A client that keeps sending from one port would never
 //! reach a new endpoint: its flow lives as long as packets arrive. TCP clients notice that their endpoint is gone, so their
 //! connections are left to end by themselves.
+//!
+//! The source ranges, too, are checked for the first packet of a flow only. A client that sends and gets no replies would
+//! never be stopped by narrower ranges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,7 +37,7 @@ impl StaleFlows {
         self.checked.is_none() || !self.changed(desired, changes).is_empty()
     }
 
-    /// The UDP frontends that are new or gone, or whose serving endpoints have changed.
+    /// The UDP frontends that are new or gone, or whose serving endpoints or source ranges have changed.
     fn changed(&self, desired: &Desired, changes: &Changes) -> BTreeSet<Frontend> {
         let none = BTreeMap::new();
         let (checked, changes) = match &self.checked {
@@ -44,15 +47,19 @@ impl StaleFlows {
         let mut changed = changes.frontends(checked, &desired.frontends);
         changed.retain(|frontend| {
             let [before, after] = [checked, &desired.frontends].map(|all| all.get(frontend));
-            let [before, after] = [before, after].map(|one| one.map(|backend| &backend.serving_endpoints));
+            let compared = |backend| {
+                let Backend { serving_endpoints, source_ranges, .. }: &Backend = backend;
+                (serving_endpoints, source_ranges)
+            };
+            let [before, after] = [before, after].map(|one| one.map(|backend| compared(backend)));
             frontend.protocol == Protocol::Udp && before != after
         });
         changed
     }
 
-    /// Deletes the flows to UDP frontends that are gone, and those whose endpoint no longer serves. The state differs from
-    /// that of the last call in these parts. The kernel must have the state already: otherwise the next packet would go to
-    /// the same endpoint. Returns their number.
+    /// Deletes the flows to UDP frontends that are gone, those whose endpoint no longer serves, and those of clients
+    /// outside of the source ranges. The state differs from that of the last call in these parts. The kernel must have the
+    /// state already: otherwise the next packet would go to the same endpoint. Returns their number.
     pub fn delete(&mut self, desired: &Desired, changes: &Changes) -> Result<usize> {
         if !self.may_exist(desired, changes) {
             return Ok(0);
@@ -92,7 +99,7 @@ impl Check<'_> {
         let (ip, port) = (flow.sent_to.ip(), flow.sent_to.port());
         let frontend = Frontend { ip, protocol: Protocol::Udp, port };
         match self.desired.frontends.get(&frontend) {
-            Some(backend) => !backend.serving_endpoints.contains(&flow.to),
+            Some(backend) => !backend.serving_endpoints.contains(&flow.to) || !backend.admits(flow.from.ip()),
             // Its Service is gone: since the last check, or before the agent started.
             None => {
                 self.before.contains_key(&frontend)

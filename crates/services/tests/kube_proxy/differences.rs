@@ -10,6 +10,8 @@
 //! - A comment of more than 128 bytes on an element fails every sync (kubernetes#139515). Ours is cut.
 //! - UDP flows to a Service that was deleted, or whose last endpoint is gone, stay in kube-proxy (kubernetes#139628,
 //!   kubernetes#141371). Ours end. The comparison deletes all flows between two worlds.
+//! - A UDP flow with replies continues in kube-proxy when source ranges no longer admit its client. Ours ends, as one
+//!   without replies does in both.
 //! - An endpoint on this node whose slice names another node reaches itself with the node's address in kube-proxy 1.35, and
 //!   not in 1.36 and ours: the slice is wrong.
 //! - kube-proxy keeps a client at one endpoint for all frontends of a Service port, ours for each frontend: the comparison

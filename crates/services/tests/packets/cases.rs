@@ -3,7 +3,7 @@
 use podwire_services::dataplane::remove;
 use serde_json::json;
 
-use crate::cluster::{web, Cluster};
+use crate::cluster::{balanced, web, Cluster};
 use crate::testbed::Testbed;
 
 #[test]
@@ -124,22 +124,16 @@ fn connections_without_an_endpoint_are_refused() {
 #[test]
 fn source_ranges_admit_clients_to_the_load_balancer() {
     let mut cluster = Cluster::new(2);
-    let service = |ranges: &[&str]| {
-        let mut service = web(json!({ "type": "LoadBalancer", "loadBalancerSourceRanges": ranges }));
-        service["status"]["loadBalancer"]["ingress"] =
-            json!([{ "ip": "198.51.100.8" }, { "ip": "fd00:7::8" }]);
-        service
-    };
     let rows = |o: &'static str, one: &'static str, two: &'static str| -> Vec<(&str, &str, &str)> {
         vec![("o", "balancer", o), ("1", "balancer", one), ("2", "balancer", two), ("o", "node", "r node")]
     };
-    cluster.apply(service(&[]), &["r"]);
+    cluster.apply(balanced(&[]), &["r"]);
     cluster.check(&rows("r node", "r node", "r node"));
-    cluster.apply(service(&["192.0.2.0/24", "fd00:9::/64"]), &["r"]);
+    cluster.apply(balanced(&["192.0.2.0/24", "fd00:9::/64"]), &["r"]);
     cluster.check(&rows("r node", "silence", "silence"));
-    cluster.apply(service(&["192.0.2.2/32", "10.1.0.1/32", "fd00:9::2/128", "fd00:1::1/128"]), &["r"]);
+    cluster.apply(balanced(&["192.0.2.2/32", "10.1.0.1/32", "fd00:9::2/128", "fd00:1::1/128"]), &["r"]);
     cluster.check(&rows("r node", "r node", "silence"));
-    cluster.apply(service(&["10.0.0.0/8", "10.1.0.0/16", "fd00:1::/64"]), &["r"]);
+    cluster.apply(balanced(&["10.0.0.0/8", "10.1.0.0/16", "fd00:1::/64"]), &["r"]);
     cluster.check(&rows("silence", "r node", "r node"));
 }
 

@@ -52,11 +52,23 @@ pub fn cidr() -> Value {
         "spec": { "cidrs": ["10.96.0.0/16", "fd00:96::/112"] } })
 }
 
+/// The Service `web` with the load balancer's addresses 198.51.100.8 and fd00:7::8, open to these ranges.
+pub fn balanced(ranges: &[&str]) -> Value {
+    let mut service = web(json!({ "type": "LoadBalancer", "loadBalancerSourceRanges": ranges }));
+    service["status"]["loadBalancer"]["ingress"] = json!([{ "ip": "198.51.100.8" }, { "ip": "fd00:7::8" }]);
+    service
+}
+
 /// The desired state for one Service.
 pub fn state(service: Value, endpoints: &[&str]) -> Desired {
+    state_with_slices(service, slices(endpoints))
+}
+
+/// The same with these slices.
+pub fn state_with_slices(service: Value, slices: Vec<Value>) -> Desired {
     let pod_networks = ["10.1.0.0/24", "fd00:1::/64"].map(|net| net.parse().unwrap()).into();
     let mut objects = Compiler::new(NodeInput { name: "n".into(), pod_networks, ..NodeInput::default() });
-    [service, node(), cidr()].into_iter().chain(slices(endpoints)).for_each(|object| objects.put(object));
+    [service, node(), cidr()].into_iter().chain(slices).for_each(|object| objects.put(object));
     let state = objects.desired().clone();
     assert!(state.problems.is_empty(), "{:?}", state.problems);
     state
