@@ -14,7 +14,7 @@ use crate::details::ServiceDetails;
 use crate::merged::Merged;
 use crate::node::{LocalNode, NodeInput};
 use crate::objects::{describe, Kind, ObjectName, Objects};
-use crate::Problem;
+use crate::{Problem, ServicesWithoutLocal};
 
 /// The objects of a cluster, and what follows from them for this node.
 #[derive(Debug, Default)]
@@ -68,6 +68,12 @@ impl Compiler {
     pub fn take_changes(&mut self) -> Changes {
         self.compile();
         std::mem::replace(&mut self.merged.changes, Changes::none())
+    }
+
+    /// The Service ports that drop packets because no endpoint is on this node.
+    pub fn without_local(&mut self) -> ServicesWithoutLocal {
+        self.compile();
+        self.merged.without_local.count()
     }
 
     fn compile(&mut self) {

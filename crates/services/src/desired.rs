@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use crate::frontends::{Backend, Frontend, Reach, Refusal};
+use crate::frontends::{Backend, Frontend};
 use crate::health::HealthCheck;
 use crate::Problem;
 
@@ -27,31 +27,4 @@ pub struct Desired {
     pub health_checks: BTreeMap<u16, HealthCheck>,
     /// Mistakes in objects, sorted.
     pub problems: Vec<Problem>,
-}
-
-/// The number of Service ports whose policy is `Local` and whose endpoints are all on other nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServicesWithoutLocal {
-    /// Because of `internalTrafficPolicy`.
-    pub internal: usize,
-    /// Because of `externalTrafficPolicy`.
-    pub external: usize,
-}
-
-impl Desired {
-    /// The Service ports that drop packets because no endpoint is on this node.
-    pub fn without_local(&self) -> ServicesWithoutLocal {
-        let (mut internal, mut external) = (BTreeSet::new(), BTreeSet::new());
-        for (frontend, backend) in &self.frontends {
-            if backend.refusal() != Some(Refusal::Drop) {
-                continue;
-            }
-            let port = (&backend.service, frontend.protocol);
-            match backend.reach {
-                Reach::ClusterIp => internal.insert(port),
-                Reach::Cluster | Reach::Local => external.insert(port),
-            };
-        }
-        ServicesWithoutLocal { internal: internal.len(), external: external.len() }
-    }
 }

@@ -11,6 +11,7 @@ use crate::frontends::{Backend, Frontend};
 use crate::health::HealthCheck;
 use crate::objects::{describe, Kind, ObjectName};
 use crate::owners::{Owners, Rank};
+use crate::without_local::PortsWithoutLocal;
 use crate::{Desired, Problem};
 
 /// All Services together.
@@ -20,6 +21,8 @@ pub(crate) struct Merged {
     pub desired: Desired,
     /// What has changed in it.
     pub changes: Changes,
+    /// The Service ports without an endpoint of this node.
+    pub without_local: PortsWithoutLocal,
     frontends: Owners<Frontend, Arc<Backend>>,
     health_checks: Owners<u16, HealthCheck>,
     cluster_ips: Counts,
@@ -43,6 +46,7 @@ impl Default for Merged {
         Merged {
             desired: Desired::default(),
             changes: Changes::none(),
+            without_local: PortsWithoutLocal::default(),
             frontends: Owners::default(),
             health_checks: Owners::default(),
             cluster_ips: Counts::new(),
@@ -84,10 +88,11 @@ impl Merged {
         let owner = self.frontends.owner(&frontend);
         let backend = owner.map(|(_, backend)| backend);
         if self.desired.frontends.get(&frontend) != backend {
-            match backend {
-                Some(backend) => _ = self.desired.frontends.insert(frontend, backend.clone()),
-                None => _ = self.desired.frontends.remove(&frontend),
-            }
+            let before = match backend {
+                Some(backend) => self.desired.frontends.insert(frontend, backend.clone()),
+                None => self.desired.frontends.remove(&frontend),
+            };
+            self.without_local.replace(&frontend, before.as_deref(), backend.map(Arc::as_ref));
             self.changes.add_frontend(frontend);
         }
         let Some((owner, _)) = owner else {

@@ -278,8 +278,8 @@ impl Reconciler for ServicesReconciler {
             kube_proxy.send(ServicesApplied)?;
         }
         let latency = self.changed_at.take().map(|since| since.elapsed());
-        let desired = self.compiler.desired();
-        let (frontends, without_local) = (desired.frontends.len(), desired.without_local());
+        let frontends = self.compiler.desired().frontends.len();
+        let without_local = self.compiler.without_local();
         Ok(Some(Applied { change, ended_flows, frontends, without_local, latency }))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::desired::ServicesWithoutLocal;
+use crate::ServicesWithoutLocal;
 
 /// The status of the Services of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,9 +1,11 @@
 //! Node ports, health checks, addresses, and changing objects.
 
-use podwire_services::{Changes, Compiler, Desired, Kind, NodeInput, NodePortAddresses, ObjectName};
+use podwire_services::{
+    Changes, Compiler, Desired, Kind, NodeInput, NodePortAddresses, ObjectName, ServicesWithoutLocal,
+};
 use serde_json::json;
 
-use crate::cluster::{decide, lines, service, slice, slice_of, web, REMOTE};
+use crate::cluster::{decide, lines, node, service, slice, slice_of, web, REMOTE};
 
 #[test]
 fn node_ports_are_served_at_the_chosen_addresses() {
@@ -154,14 +156,25 @@ fn services_without_an_endpoint_of_this_node_are_counted_by_policy() {
         let slice = |port: &str| slice_of("web", port, json!({ "name": port, "port": 8080 }), &[endpoint]);
         [slice("a"), slice("b")]
     };
-    let count = |service, [a, b]: [serde_json::Value; 2]| {
-        let found = decide(&[service, a, b]).without_local();
+    let mut compiler = Compiler::new(NodeInput { name: "n".into(), ..NodeInput::default() });
+    compiler.put(node());
+    let mut count = |service, slices: [serde_json::Value; 2]| {
+        [service].into_iter().chain(slices).for_each(|object| compiler.put(object));
+        let found = compiler.without_local();
         (found.internal, found.external)
     };
     assert_eq!(count(web("Local", "Local"), slices("10.0.0.1@m")), (2, 2));
-    assert_eq!(count(web("Local", "Cluster"), slices("10.0.0.1@m")), (2, 0));
-    assert_eq!(count(web("Cluster", "Local"), slices("10.0.0.1@m")), (0, 2));
+    // Another endpoint on another node.
+    assert_eq!(count(web("Local", "Local"), slices("10.0.0.2@m")), (2, 2));
+    assert_eq!(count(web("Local", "Cluster"), slices("10.0.0.2@m")), (2, 0));
+    assert_eq!(count(web("Cluster", "Local"), slices("10.0.0.2@m")), (0, 2));
     assert_eq!(count(web("Local", "Local"), slices("10.0.0.1@n")), (0, 0));
     // Nobody has an endpoint: that is no matter of the policy.
     assert_eq!(count(web("Local", "Local"), slices("-10.0.0.1@m")), (0, 0));
+    let [a, _] = slices("10.0.0.1@m");
+    let [_, b] = slices("10.0.0.1@n");
+    assert_eq!(count(web("Local", "Local"), [a, b]), (1, 1));
+    let name = ObjectName { namespace: "x".into(), name: "web".into() };
+    compiler.objects().remove(Kind::Service, &name);
+    assert_eq!(compiler.without_local(), ServicesWithoutLocal::default());
 }
