@@ -108,6 +108,7 @@ where
             None
         }
     };
+    policies::name_services(policy_agent.as_ref(), services.as_ref())?;
     let metrics = Metrics::new(Mode::Calico, policy_agent.clone(), fast_path.clone());
     let metrics = Arc::new(metrics.with_services(services.clone()));
     let allocator = start_allocator(&settings, &status, opener.clone())?;

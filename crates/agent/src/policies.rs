@@ -6,7 +6,8 @@ use ipnet::IpNet;
 use podwire_agent_ipc::status::{PolicyStatus, UnguardedPods, UnmatchedSelectors};
 use podwire_fast_path::FastPath;
 use podwire_kubernetes::Backoff;
-use podwire_policy_agent::{OnClosed, PolicyAgent, PolicyAgentOptions, Source};
+use podwire_policy_agent::{OnClosed, PolicyAgent, PolicyAgentOptions, ServiceNames, Source};
+use podwire_services::ServicesAgent;
 use tracing::error;
 
 use crate::status::StatusHandle;
@@ -50,6 +51,14 @@ pub(crate) fn start(options: PolicyOptions<'_>, status: &StatusHandle) -> Result
     });
     status.add_source(move |status| status.policies = Some(policy_status(shown.status())));
     Ok(agent)
+}
+
+/// Lets the log of dropped packets name Services, if this node serves them.
+pub(crate) fn name_services(policies: Option<&PolicyAgent>, services: Option<&ServicesAgent>) -> Result<()> {
+    let (Some(policies), Some(services)) = (policies, services) else { return Ok(()) };
+    let endpoints = services.endpoint_services();
+    Ok(policies
+        .set_service_names(ServiceNames::new(move |protocol, endpoint| endpoints.of(protocol, endpoint)))?)
 }
 
 fn policy_status(status: podwire_policy_agent::PolicyStatus) -> PolicyStatus {

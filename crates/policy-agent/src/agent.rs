@@ -15,6 +15,7 @@ use podwire_reconcile::Handle;
 use crate::dataplane::{DropCounters, DropCounts};
 use crate::message::{Message, Waiting};
 use crate::reconciler::{PolicyAgentOptions, PolicyReconciler};
+use crate::service_names::ServiceNames;
 use crate::status::{PolicyStatus, StatusHandle};
 use crate::update::Update;
 use crate::Result;
@@ -61,6 +62,11 @@ impl PolicyAgent {
     /// and excludes the rest from conntrack. Policies do not look at these packets.
     pub fn set_guarded_ports(&self, ports: BTreeSet<u16>) -> Result<()> {
         self.send(Message::GuardedPorts(ports))
+    }
+
+    /// Sets how the log of dropped packets finds the Services of an endpoint.
+    pub fn set_service_names(&self, names: ServiceNames) -> Result<()> {
+        self.send(Message::ServiceNames(names))
     }
 
     /// Adds an attached interface. The response arrives when its policies are enforced, unless that takes longer than

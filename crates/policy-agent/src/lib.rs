@@ -12,7 +12,8 @@
 //! [socket](SOCKET) and gets the answer when the rules of that pod are in the kernel. So the pod's first packet is
 //! already checked. The rules drop packets of addresses in the node's pod networks that belong to no known pod.
 //!
-//! The kernel sends samples of dropped packets to the same thread, which logs them with the names of both pods.
+//! The kernel sends samples of dropped packets to the same thread, which logs them with the names of both pods, and of the
+//! Services of the receiver.
 //!
 //! With `--policy-cut` the agent closes connections that a new program denies. Without it they outlive the policy that
 //! allowed them.
@@ -36,6 +37,7 @@ mod reconciler;
 mod recorded;
 mod released_addresses;
 mod server;
+mod service_names;
 mod source;
 mod source_claims;
 mod status;
@@ -47,6 +49,7 @@ pub use error::{Error, Result};
 pub use podwire_agent_ipc::policy::SOCKET;
 pub use reconciler::{OnClosed, PolicyAgentOptions};
 pub use server::serve as serve_plugins;
+pub use service_names::ServiceNames;
 pub use source::{timestamp, yaml_documents, PolicyFiles, Source};
 pub use status::PolicyStatus;
 pub use update::{Kind, Update};

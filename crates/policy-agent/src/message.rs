@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use podwire_agent_ipc::policy::{Interface, Response};
 use podwire_agent_ipc::Owner;
 
+use crate::service_names::ServiceNames;
 use crate::update::Update;
 
 /// A plugin that waits until its pod's policies are enforced.
@@ -35,6 +36,8 @@ pub(crate) enum Message {
     },
     /// The UDP ports to which only other nodes can send.
     GuardedPorts(BTreeSet<u16>),
+    /// How the Services of an endpoint are found.
+    ServiceNames(ServiceNames),
     /// A plugin attached an interface and waits for the response.
     Attach(Waiting),
     /// A plugin detached an interface.

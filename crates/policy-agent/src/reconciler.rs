@@ -314,6 +314,12 @@ impl Reconciler for PolicyReconciler {
                 self.released.release(self.cluster.detach(&owner));
                 self.earlier.detach(&owner);
             }
+            Message::ServiceNames(names) => {
+                if let Some(drop_log) = &mut self.drop_log {
+                    drop_log.service_names = names;
+                }
+                return;
+            }
             Message::Objects(after, sender) => {
                 // A client that no longer waits does not receive.
                 let _ = sender.send(self.objects(after));

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::health::{HealthReport, Now};
 use crate::kube_proxy::{Applied, KubeProxyStatus, KubeProxyThread};
-use crate::{Error, Kind, ObjectName, Result};
+use crate::{EndpointServices, Error, Kind, ObjectName, Result};
 pub use measurements::Measurements;
 use reconciler::{ServicesReconciler, Shared};
 pub use status::{Events, ServicesStatus};
@@ -64,6 +64,7 @@ enum Message {
 pub struct ServicesAgent {
     thread: Handle<Message>,
     shared: Shared,
+    endpoint_services: EndpointServices,
     kube_proxy: KubeProxyStatus,
     /// Ends the thread that looks for kube-proxy, when the last handle is dropped.
     _kube_proxy: Handle<Applied>,
@@ -75,8 +76,9 @@ impl ServicesAgent {
         let (shared, kube_proxy) = (Shared::default(), KubeProxyStatus::default());
         let cleaner = KubeProxyThread::start(options.cleanup_kube_proxy, kube_proxy.clone())?;
         let reconciler = ServicesReconciler::new(options, shared.clone(), cleaner.clone())?;
+        let endpoint_services = reconciler.endpoint_services();
         let thread = podwire_reconcile::spawn("services", RESYNC, reconciler).map_err(Error::Thread)?;
-        Ok(ServicesAgent { thread, shared, kube_proxy, _kube_proxy: cleaner })
+        Ok(ServicesAgent { thread, shared, endpoint_services, kube_proxy, _kube_proxy: cleaner })
     }
 
     /// Delivers an event of the source.
@@ -102,6 +104,11 @@ impl ServicesAgent {
     /// The status after the last reconcile.
     pub fn status(&self) -> ServicesStatus {
         self.shared.status.lock().clone()
+    }
+
+    /// The Services of each endpoint.
+    pub fn endpoint_services(&self) -> EndpointServices {
+        self.endpoint_services.clone()
     }
 
     /// The durations that the thread measures.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::claims::{claims, Claim, ClaimKind};
+use crate::endpoint_services::{entries, Entry};
 use crate::endpoints::join;
 use crate::health::HealthCheck;
 use crate::node::LocalNode;
@@ -20,6 +21,8 @@ pub(crate) struct Compiled {
     pub cluster_ips: Vec<IpAddr>,
     /// The addresses of endpoints that may be on this node.
     pub local_endpoint_ips: BTreeSet<IpAddr>,
+    /// All endpoints of its ports.
+    pub endpoints: Vec<Entry>,
     /// The port and its answer.
     pub health_check: Option<(u16, HealthCheck)>,
     pub problems: Vec<Problem>,
@@ -42,6 +45,7 @@ impl Compiled {
             compiled.claims = claims(name, &spec, &endpoints, node, problems);
             let here = endpoints.values().flatten().filter(|endpoint| endpoint.local != Some(false));
             compiled.local_endpoint_ips = here.map(|endpoint| endpoint.addr.ip()).collect();
+            compiled.endpoints = entries(name, &spec, &endpoints);
             let health_check = |port| (port, HealthCheck::new(name, &spec.cluster_ips, &endpoints));
             compiled.health_check = spec.health_check_port.map(health_check);
             compiled.cluster_ips = spec.cluster_ips;

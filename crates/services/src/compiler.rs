@@ -14,7 +14,7 @@ use crate::details::ServiceDetails;
 use crate::merged::Merged;
 use crate::node::{LocalNode, NodeInput};
 use crate::objects::{describe, Kind, ObjectName, Objects};
-use crate::{Problem, ServicesWithoutLocal};
+use crate::{EndpointServices, Problem, ServicesWithoutLocal};
 
 /// The objects of a cluster, and what follows from them for this node.
 #[derive(Debug, Default)]
@@ -74,6 +74,11 @@ impl Compiler {
     pub fn without_local(&mut self) -> ServicesWithoutLocal {
         self.compile();
         self.merged.without_local.count()
+    }
+
+    /// The Services of each endpoint, as of the last call that compiled, for other threads.
+    pub fn endpoint_services(&self) -> EndpointServices {
+        self.merged.endpoint_services.clone()
     }
 
     fn compile(&mut self) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::changes::Changes;
 use crate::compiled::Compiled;
+use crate::endpoint_services::EndpointServices;
 use crate::frontends::{Backend, Frontend};
 use crate::health::HealthCheck;
 use crate::objects::{describe, Kind, ObjectName};
@@ -23,6 +24,8 @@ pub(crate) struct Merged {
     pub changes: Changes,
     /// The Service ports without an endpoint of this node.
     pub without_local: PortsWithoutLocal,
+    /// The Services of each endpoint.
+    pub endpoint_services: EndpointServices,
     frontends: Owners<Frontend, Arc<Backend>>,
     health_checks: Owners<u16, HealthCheck>,
     cluster_ips: Counts,
@@ -47,6 +50,7 @@ impl Default for Merged {
             desired: Desired::default(),
             changes: Changes::none(),
             without_local: PortsWithoutLocal::default(),
+            endpoint_services: EndpointServices::default(),
             frontends: Owners::default(),
             health_checks: Owners::default(),
             cluster_ips: Counts::new(),
@@ -76,6 +80,7 @@ impl Merged {
             service.health_check.iter().for_each(|(port, _)| self.decide_health_check(*port));
         }
         self.replace_ips(before, after);
+        self.endpoint_services.replace(&before.endpoints, &after.endpoints);
         self.set_problems(Subject::Service(name.clone()), after.problems.clone());
     }
 

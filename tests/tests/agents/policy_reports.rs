@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::policies::{
-    add_all, is_kept_from, reaches, stage, stage_with, stage_without_agents, start, FOLDER,
+    add_all, is_kept_from, reaches, stage, stage_with, stage_without_agents, start, start_with, FOLDER,
 };
 use crate::stage::Stage;
 
@@ -15,7 +15,11 @@ const NOT_ITS_OWN: &str = "sent with an address that is not the pod's own";
 
 /// Opens a TCP connection from one pod to another, whether it succeeds or not.
 fn connect(stage: &Stage, from: &str, to: &str, port: u16) {
-    let address = stage.address(1, to);
+    connect_to(stage, from, &stage.address(1, to), port);
+}
+
+/// The same to an address.
+fn connect_to(stage: &Stage, from: &str, address: &str, port: u16) {
     let script = format!(
         "ip netns exec {from} python3 -c \"import socket; s = socket.socket(); s.settimeout(1); s.connect_ex(('{address}', {port}))\""
     );
@@ -94,6 +98,30 @@ fn a_denied_connection_is_counted_and_logged_with_both_pods_and_the_policy() {
     assert_eq!(dropped_of(&stage, "egress", "shop/web"), Some(1));
     // A new policy does not reset the counters.
     assert_eq!(dropped(&stage, "ingress", ISOLATED), Some(count));
+}
+
+#[test]
+fn a_dropped_packet_to_a_service_is_logged_with_the_service() {
+    let mut stage = stage_without_agents();
+    stage.node(1).sh("mkdir -p /run/services");
+    start_with(&mut stage, "flannel", &["--services", "files:/run/services"]);
+    add_all(&stage);
+    let db = stage.address(1, "db");
+    let service = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: store, namespace: shop}}\nspec:\n  clusterIP: 10.96.0.1\n  \
+         ports: [{{name: sql, port: 80}}]\n---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  \
+         name: store\n  namespace: shop\n  labels: {{kubernetes.io/service-name: store}}\naddressType: IPv4\n\
+         ports: [{{name: sql, port: 5432}}]\nendpoints: [{{addresses: [{db}]}}]\n"
+    );
+    stage.node(1).write("/run/services/store.yaml", &service);
+    stage.wait_until("the Service is in the kernel", |stage| stage.status(1)["services"]["frontends"] == 1);
+    connect_to(&stage, "other", "10.96.0.1", 80);
+    let to_db = "from=shop/other to=shop/db protocol=TCP";
+    let of_store = "port=5432 direction=ingress endpoint_of=shop/store:sql reason=";
+    expect(&mut stage, &[DROPPED, ISOLATED, &format!("{to_db} {of_store}")]);
+    // The Service does not have this port.
+    connect(&stage, "other", "db", 5433);
+    expect(&mut stage, &[DROPPED, ISOLATED, &format!("{to_db} port=5433 direction=ingress reason=")]);
 }
 
 #[test]

@@ -57,6 +57,7 @@ pub async fn run(settings: Settings, source: Source) -> Result<()> {
             None
         }
     };
+    policies::name_services(policy_agent.as_ref(), services.as_ref())?;
     let metrics = Metrics::new(Mode::Flannel, policy_agent.clone(), fast_path.clone());
     let metrics = Arc::new(metrics.with_services(services.clone()));
     if let Some(metrics) = metrics.flannel() {

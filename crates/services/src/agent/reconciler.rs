@@ -17,7 +17,9 @@ use super::{Message, ServicesOptions, Update};
 use crate::dataplane::{Change, Nftables, StaleFlows};
 use crate::health::{HealthHandle, HealthServers, Now, ALL_ADDRESSES};
 use crate::kube_proxy::Applied as ServicesApplied;
-use crate::{Changes, Compiler, Error, Kind, NodeInput, Problem, Result, ServicesWithoutLocal};
+use crate::{
+    Changes, Compiler, EndpointServices, Error, Kind, NodeInput, Problem, Result, ServicesWithoutLocal,
+};
 
 /// What the thread shares with its handles.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +89,11 @@ impl ServicesReconciler {
             logged: BTreeSet::new(),
             kube_proxy: Some(kube_proxy),
         })
+    }
+
+    /// The Services of each endpoint.
+    pub fn endpoint_services(&self) -> EndpointServices {
+        self.compiler.endpoint_services()
     }
 
     fn update(&mut self, update: Update) {

@@ -1,5 +1,6 @@
 //! How slices are joined, and which objects are excluded.
 
+use podwire_services::{Compiler, Kind, NodeInput, ObjectName, Protocol};
 use serde_json::{json, Value};
 
 use crate::cluster::{check, service, slice, slice_of, web, TWO};
@@ -62,4 +63,43 @@ fn labels_exclude_services_and_slices() {
             ),
         ]);
     }
+}
+
+#[test]
+fn an_endpoint_names_its_services() {
+    let mut compiler = Compiler::new(NodeInput::default());
+    let names = compiler.endpoint_services();
+    let spec = |ip: &str| json!({ "clusterIP": ip, "ports": [{ "name": "dns", "port": 53, "protocol": "UDP" }, { "name": "http", "port": 80 }] });
+    let slice = |service: &str, addr: &str| {
+        let mut slice = slice_of(service, service, json!({ "name": "http", "port": 8080 }), &[addr]);
+        slice["ports"] = json!([{ "name": "http", "port": 8080 }, { "name": "dns", "port": 8080, "protocol": "UDP" },
+            { "name": "other", "port": 9090 }]);
+        slice
+    };
+    let objects =
+        [service("a", spec("10.96.0.1")), service("b", spec("10.96.0.2")), slice("a", "10.0.0.1@m")];
+    objects.into_iter().chain([slice("b", "-10.0.0.1@m")]).for_each(|object| compiler.put(object));
+    compiler.desired();
+    let of = |protocol, addr: &str| names.of(protocol, addr.parse().unwrap()).join(" ");
+    // Not ready, and on another node: it is an endpoint.
+    assert_eq!(of(Protocol::Tcp, "10.0.0.1:8080"), "x/a:http x/b:http");
+    assert_eq!(of(Protocol::Udp, "10.0.0.1:8080"), "x/a:dns x/b:dns");
+    for (protocol, addr) in [
+        (Protocol::Sctp, "10.0.0.1:8080"),
+        (Protocol::Tcp, "10.0.0.1:8081"),
+        (Protocol::Tcp, "10.0.0.2:8080"),
+        // The Services do not have this port.
+        (Protocol::Tcp, "10.0.0.1:9090"),
+    ] {
+        assert_eq!(of(protocol, addr), "", "{protocol} {addr}");
+    }
+    compiler.put(slice("b", "10.0.0.2@m"));
+    compiler.desired();
+    assert_eq!(of(Protocol::Tcp, "10.0.0.1:8080"), "x/a:http");
+    assert_eq!(of(Protocol::Tcp, "10.0.0.2:8080"), "x/b:http");
+    compiler.objects().remove(Kind::Service, &ObjectName { namespace: "x".into(), name: "a".into() });
+    compiler.objects().clear(Kind::EndpointSlice);
+    compiler.desired();
+    assert_eq!(of(Protocol::Tcp, "10.0.0.1:8080"), "");
+    assert_eq!(of(Protocol::Tcp, "10.0.0.2:8080"), "");
 }
