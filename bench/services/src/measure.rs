@@ -21,8 +21,11 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// The longest time from a change of the rules to the connection that looks for it, also where the rules are not those of
 /// nf_tables, which announces changes.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// The time without events before a measured one. kube-proxy waits for a second after each sync.
-const QUIET: Duration = Duration::from_secs(2);
+/// An event is measured after the proxy did nothing for this time: kube-proxy waits for a second after each sync, and
+/// deletes chains in a later one.
+const QUIET: Duration = Duration::from_millis(1500);
+/// The processor seconds within this time of a proxy that does nothing.
+const IDLE: f64 = 0.03;
 /// The numbers of endpoints that follow each other in the measured events.
 const COUNTS: [u32; 3] = [ENDPOINTS, ENDPOINTS, ENDPOINTS - 1];
 /// The events of the load, and the time between two of them.
@@ -120,12 +123,31 @@ fn check_all(site: &Site, services: u32) -> Result<()> {
 }
 
 impl Running {
+    /// Waits until the proxy and the programs that it starts do nothing.
+    fn wait_until_idle(&self) -> Result<()> {
+        let (pid, end) = (self.process.id(), Instant::now() + TIMEOUT);
+        let mut before = usage::processor_time(pid)?;
+        loop {
+            std::thread::sleep(QUIET);
+            let now = usage::processor_time(pid)?;
+            if now - before <= IDLE && !usage::has_children(pid)? {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "the proxy is still busy after {TIMEOUT:?}: {}",
+                self.process.said()
+            );
+            before = now;
+        }
+    }
+
     /// Measures events of the probe, one by one.
     fn events(&mut self, count: u32) -> Result<(Samples, Samples)> {
         let (mut replaced, mut resized) = (Samples::default(), Samples::default());
         let mut before = ENDPOINTS;
         for endpoints in COUNTS.into_iter().cycle().take(count as usize) {
-            std::thread::sleep(QUIET);
+            self.wait_until_idle()?;
             let time = self.event(endpoints)?.as_secs_f64() * 1e3;
             if endpoints == before {
                 replaced.add(time);
@@ -164,7 +186,7 @@ impl Running {
 
     /// Changes an endpoint of another Service every few milliseconds. The last event is one of the probe.
     fn load(&mut self, services: u32) -> Result<(f64, Duration)> {
-        std::thread::sleep(QUIET);
+        self.wait_until_idle()?;
         let before = usage::processor_time(self.process.id())?;
         let start = Instant::now();
         for number in 0..LOAD_EVENTS {
@@ -182,7 +204,7 @@ impl Running {
 
     /// Measures connections to the first and to the last Service in turns.
     fn connections(&self, services: u32, count: u32) -> Result<[Samples; 2]> {
-        std::thread::sleep(QUIET);
+        self.wait_until_idle()?;
         self.site.in_client(|| {
             let mut samples = [Samples::default(), Samples::default()];
             for _ in 0..count {

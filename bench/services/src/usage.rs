@@ -29,3 +29,16 @@ pub fn processor_time(pid: u32) -> Result<f64> {
     let ticks = ticks.filter(|ticks| ticks.len() == 4).with_context(|| format!("{path} has no times"))?;
     Ok(ticks.iter().sum::<f64>() / USER_HZ)
 }
+
+/// Whether programs run that a process has started.
+pub fn has_children(pid: u32) -> Result<bool> {
+    let path = format!("/proc/{pid}/task");
+    for task in fs::read_dir(&path).with_context(|| format!("read {path}"))? {
+        let children = fs::read_to_string(task?.path().join("children"));
+        // A thread may have ended since it was listed.
+        if children.is_ok_and(|children| !children.trim().is_empty()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
