@@ -2,6 +2,7 @@
 //! The kernel has them also while no agent runs. With a source of objects, the reasons of the agent's decisions are shown.
 
 mod client;
+mod endpoints;
 mod explain;
 mod list;
 mod node_services;
@@ -12,6 +13,8 @@ mod target;
 mod view;
 
 use clap::Subcommand;
+
+pub(crate) use endpoints::{of_cluster_ips, ServiceEndpoint};
 
 use crate::failure::Failure;
 use crate::output::Output;

@@ -7,6 +7,7 @@ use crate::policies::{
     add_all, is_kept_from, reaches, stage, stage_with, stage_without_agents, start, start_with, FOLDER,
 };
 use crate::stage::Stage;
+use podwire_tests::podwire;
 
 /// The log message of a dropped packet.
 const DROPPED: &str = "packet dropped";
@@ -119,6 +120,20 @@ fn a_dropped_packet_to_a_service_is_logged_with_the_service() {
     let to_db = "from=shop/other to=shop/db protocol=TCP";
     let of_store = "port=5432 direction=ingress endpoint_of=shop/store:sql reason=";
     expect(&mut stage, &[DROPPED, ISOLATED, &format!("{to_db} {of_store}")]);
+    // The command names the same endpoint.
+    let program = podwire();
+    let explain = |from: &str, to: &str, port: &str| {
+        let said = stage.node(1).output(&[&program, "policy", "explain", from, to, port], &[]);
+        (said.status, said.stdout + &said.stderr)
+    };
+    for (from, port, status, says) in [
+        ("shop/other", "80", 1, format!("-> shop/db ({db}) TCP 5432, endpoint of shop/store:sql: deny")),
+        ("shop/web", "sql", 0, format!("-> shop/db ({db}) TCP 5432, endpoint of shop/store:sql: allow")),
+        ("shop/web", "81", 2, "Service shop/store has no endpoint for port 81 of its cluster IPs".into()),
+    ] {
+        let (found, text) = explain(from, "service:shop/store", port);
+        assert!(found == status && text.contains(&says), "{from} {port}: {found} {text}");
+    }
     // The Service does not have this port.
     connect(&stage, "other", "db", 5433);
     expect(&mut stage, &[DROPPED, ISOLATED, &format!("{to_db} port=5433 direction=ingress reason=")]);

@@ -10,7 +10,7 @@ use podwire_services::{Compiler, NodeInput};
 
 use crate::failure::Failure;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct SourceFlags {
     /// Also read the objects and show reasons: kubernetes, or files:DIR, as for the agent.
     #[arg(long, value_name = "SOURCE")]
