@@ -30,7 +30,7 @@ struct Arguments {
     /// What to measure [default: all]
     #[arg(long, value_name = "PROXY,PROXY", value_delimiter = ',')]
     proxies: Vec<Proxy>,
-    /// Measured events of each proxy [default: 60; with --quick 9]
+    /// Measured events of each proxy at most; after nine, only for three minutes [default: 60; with --quick 9]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..))]
     events: Option<u32>,
     /// Up to 1,000 Services and few events: a smoke test, no measurement

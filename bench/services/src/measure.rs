@@ -26,6 +26,10 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 const QUIET: Duration = Duration::from_millis(1500);
 /// The processor seconds within this time of a proxy that does nothing.
 const IDLE: f64 = 0.03;
+/// This many events are measured in any case, and more only within this time: one takes kube-proxy half a minute with
+/// 10,000 Services.
+const MIN_EVENTS: u32 = 9;
+const EVENTS_TIME: Duration = Duration::from_secs(180);
 /// The numbers of endpoints that follow each other in the measured events.
 const COUNTS: [u32; 3] = [ENDPOINTS, ENDPOINTS, ENDPOINTS - 1];
 /// The events of the load, and the time between two of them.
@@ -142,11 +146,14 @@ impl Running {
         }
     }
 
-    /// Measures events of the probe, one by one.
+    /// Measures events of the probe, one by one, at most this many.
     fn events(&mut self, count: u32) -> Result<(Samples, Samples)> {
         let (mut replaced, mut resized) = (Samples::default(), Samples::default());
-        let mut before = ENDPOINTS;
-        for endpoints in COUNTS.into_iter().cycle().take(count as usize) {
+        let (mut before, start) = (ENDPOINTS, Instant::now());
+        for (number, endpoints) in (0..count).zip(COUNTS.into_iter().cycle()) {
+            if number >= MIN_EVENTS && start.elapsed() > EVENTS_TIME {
+                break;
+            }
             self.wait_until_idle()?;
             let time = self.event(endpoints)?.as_secs_f64() * 1e3;
             if endpoints == before {

@@ -14,11 +14,12 @@ const MAX_LAST: f64 = 1.1;
 
 pub fn print_head() {
     println!(
-        "  {:>8} {:20}{:>8}{:>9} {:>17}{:>18}{:>8}{:>8}{:>7}{:>8}{:>16}",
+        "  {:>8} {:20}{:>8}{:>9}{:>7} {:>17}{:>18}{:>8}{:>8}{:>7}{:>8}{:>16}",
         "services",
         "proxy",
         "list ms",
         "first s",
+        "events",
         "event p50, p99 ms",
         "number changes ms",
         "RSS MB",
@@ -34,11 +35,12 @@ pub fn print_row(row: &Measured) {
     let quantiles = |of: &outcome::Samples| format!("{:.1}, {:.1}", of.median(), of.quantile(0.99));
     let [first, last] = &row.connections;
     println!(
-        "  {:>8} {:20}{:>8.0}{:>9.2} {:>17}{:>18}{:>8.1}{:>8.1}{:>7.2}{:>8.0}{:>16}",
+        "  {:>8} {:20}{:>8.0}{:>9.2}{:>7} {:>17}{:>18}{:>8.1}{:>8.1}{:>7.2}{:>8.0}{:>16}",
         row.services,
         row.proxy.name(),
         row.list.as_secs_f64() * 1e3,
         row.first.as_secs_f64(),
+        row.replaced.count() + row.resized.count(),
         quantiles(&row.replaced),
         quantiles(&row.resized),
         now,
