@@ -58,7 +58,7 @@ pub fn report(all: &[Measured], services: u32) -> Targets {
     let (ours, peer) = (find(Proxy::Podwire), find(Proxy::Nftables));
     let mut compare = |what: &str, limit: f64, value: fn(&Measured) -> f64| {
         let ratio = ours.zip(peer).map(|(ours, peer)| value(ours) / value(peer));
-        let shown = ratio.map_or("not measured".into(), |ratio| format!("{ratio:.3}"));
+        let shown = ratio.map_or("not measured".into(), |ratio| format!("{ratio:.4}"));
         let is_met = ratio.is_some_and(|ratio| ratio <= limit);
         targets.report(
             is_met,
