@@ -51,6 +51,11 @@ pub fn print_row(row: &Measured) {
     );
 }
 
+/// Prints why a proxy was not measured, without its log.
+pub fn print_failure(proxy: Proxy, services: u32, error: &anyhow::Error) {
+    println!("  {services:>8} {:20} failed: {}", proxy.name(), error.root_cause());
+}
+
 /// Prints which targets are met with this number of Services.
 pub fn report(all: &[Measured], services: u32) -> Targets {
     let mut targets = Targets::default();
