@@ -57,21 +57,23 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- end }}
 
 {{- /* Whether the agents serve Services: "true" or nothing. Without a cluster, as in `helm template`, lookup finds nothing at all,
-       so `auto` must see a namespace that every cluster has before it concludes that there is no kube-proxy. */ -}}
+       so `auto` must see a namespace that every cluster has before it concludes that there is no kube-proxy. Agents that are not
+       told the API server's address reach it through a Service, so another program serves Services. */ -}}
 {{- define "podwire.services" -}}
 {{- $wanted := .Values.agent.services | toString -}}
 {{- $is_cluster := lookup "v1" "Namespace" "" "kube-system" -}}
+{{- $knows_server := or .Values.apiServer.host (lookup "v1" "ConfigMap" .Release.Namespace "kubernetes-services-endpoint") -}}
 {{- $serves := eq $wanted "true" -}}
 {{- if eq $wanted "auto" -}}
 {{- $has_proxy := or (lookup "apps/v1" "DaemonSet" "kube-system" "kube-proxy") (contains "k3s" .Capabilities.KubeVersion.Version) -}}
 {{- range (lookup "v1" "Pod" "kube-system" "").items -}}
 {{- if hasPrefix "kube-proxy" .metadata.name }}{{ $has_proxy = true }}{{ end -}}
 {{- end -}}
-{{- $serves = and $is_cluster (not $has_proxy) -}}
+{{- $serves = and $is_cluster $knows_server (not $has_proxy) -}}
 {{- else if not (has $wanted (list "true" "false")) -}}
 {{- fail "agent.services must be auto, true or false" -}}
 {{- end -}}
-{{- if and $serves $is_cluster (not .Values.apiServer.host) (not (lookup "v1" "ConfigMap" .Release.Namespace "kubernetes-services-endpoint")) -}}
+{{- if and $serves $is_cluster (not $knows_server) -}}
 {{- fail "agents that serve Services cannot reach the API server through a Service: set apiServer.host, or create the ConfigMap kubernetes-services-endpoint (docs/kubernetes.md), or set agent.services to false" -}}
 {{- end -}}
 {{- if $serves }}true{{ end -}}
