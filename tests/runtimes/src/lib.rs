@@ -57,6 +57,6 @@ pub use docker::Docker;
 pub use engine::{settle_at, ContainerInfo, ContainerSpec, Engine};
 pub use flow::{Flow, Limit};
 pub use gate::{Gate, Then, GATES};
-pub use newer::newer_containerd;
+pub use newer::{newer_containerd, newer_nft};
 pub use podman::Podman;
 pub use stage::{Plugins, Stage};
