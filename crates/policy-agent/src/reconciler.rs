@@ -119,18 +119,19 @@ impl PolicyReconciler {
         let mut cluster = ClusterState::default();
         let recorded = recorded::interfaces();
         recorded.enforced.into_iter().for_each(|interface| drop(cluster.attach(interface)));
+        let mut tables = Nftables::open()?;
         let released = ReleasedAddresses::open(|ip| cluster.has_address(ip))?;
         Ok(PolicyReconciler {
             status,
             rule_events,
-            tables: Nftables::open()?,
+            guarded_ports: tables.guarded_ports()?,
+            tables,
             indexes: DeviceIndexes::open()?,
             cluster,
             compiler: None,
             node: LocalNode { name: options.node_name, addresses: Vec::new() },
             lists_pods: options.lists_pods,
             pod_networks: Vec::new(),
-            guarded_ports: BTreeSet::new(),
             waiting: Vec::new(),
             changed_at: Some(Instant::now()),
             as_of: None,

@@ -118,6 +118,11 @@ fn packets_between_nodes_are_not_checked() {
         );
         let program = compile(&snapshot(&[node, pod("a", json!({}), &a), no_node]), Some("node")).program;
         nft.apply(&program, &NodeInput { guarded_ports: [8472].into(), ..NodeInput::default() }).unwrap();
+        assert_eq!(
+            Nftables::open().unwrap().guarded_ports().unwrap(),
+            [8472].into(),
+            "the next agent keeps them"
+        );
         let answer = |port| a.run_inside(move || send_udp_within(DENIED_TIMEOUT, "10.1.0.1", port, 9));
         assert_eq!([answer(90), answer(8472)], [Timeout, Timeout], "conntrack tracks these packets");
         run("nft add table inet t; nft add chain inet t p { type filter hook prerouting priority raw \\; }");

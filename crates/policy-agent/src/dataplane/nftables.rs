@@ -19,10 +19,11 @@ mod source_check;
 mod stage_rules;
 mod steps;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use podwire_netlink::nft::{self, Transaction};
+use podwire_netlink::nft::{self, Element, Transaction};
 use podwire_netlink::Socket;
 use podwire_policy::Program;
 
@@ -32,8 +33,8 @@ use super::node_input::NodeInput;
 use crate::{Error, Result};
 use found::FoundTable;
 use model::DesiredTable;
-use names::BRIDGE_TABLE;
 pub use names::POLICY_TABLE;
+use names::{BRIDGE_TABLE, GUARDED_PORTS};
 use policy_table::PolicyTable;
 use reasons::{Reasons, SPOOFED_SOURCE, UNKNOWN_POD};
 use steps::Steps;
@@ -86,6 +87,16 @@ impl Nftables {
     /// Whether a packet was dropped because no pod of the program has its address.
     pub fn is_unknown_pod(&self, sample: &DropSample) -> bool {
         sample.reason.and_then(|number| self.reasons.text(number)) == Some(UNKNOWN_POD)
+    }
+
+    /// The guarded ports in the kernel: those of the previous agent.
+    pub fn guarded_ports(&mut self) -> Result<BTreeSet<u16>> {
+        if !nft::has_set(&mut self.socket, &POLICY_TABLE, GUARDED_PORTS)? {
+            return Ok(BTreeSet::new());
+        }
+        let elements = nft::list_elements(&mut self.socket, &POLICY_TABLE, GUARDED_PORTS)?;
+        let port = |element: &Element| Some(u16::from_be_bytes(*element.key.bytes().first_chunk()?));
+        Ok(elements.iter().filter_map(port).collect())
     }
 
     /// Brings the kernel to what the program says. Returns how much changed.

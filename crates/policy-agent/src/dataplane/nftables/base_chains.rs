@@ -7,7 +7,7 @@ use podwire_policy::Direction;
 
 use super::family::NftFamily;
 use super::model::DesiredTable;
-use super::names::{EGRESS, INGRESS, POD_NETWORKS, POD_TO_ITSELF};
+use super::names::{EGRESS, GUARDED_PORTS, INGRESS, POD_NETWORKS, POD_TO_ITSELF};
 use super::reasons::{Reasons, UNKNOWN_POD};
 use super::source_check::{link_messages, UDP};
 use super::{closed_connections, granted_prefixes};
@@ -30,7 +30,7 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
         let established = Rule::new().any_bit(Field::CtState, Rule::ESTABLISHED | Rule::RELATED).accept();
         let mut rules = vec![established];
         if hook == Hook::Input {
-            rules.extend(input.guarded_ports.iter().map(|port| between_nodes(*port)));
+            rules.push(between_nodes());
         }
         rules.push(Rule::new().jump(chain));
         table.add_base_chain(name, base, rules);
@@ -51,13 +51,12 @@ pub(super) fn build(table: &mut DesiredTable, input: &NodeInput, reasons: &Reaso
     }
 }
 
-/// Accepts the packets between nodes that come to this port. The guard of the tunnels has checked them, and has excluded
-/// them from conntrack.
-fn between_nodes(port: u16) -> Rule {
+/// Accepts the packets between nodes. The guard of the tunnels has checked them, and has excluded them from conntrack.
+fn between_nodes() -> Rule {
     Rule::new()
         .any_bit(Field::CtState, Rule::UNTRACKED)
         .is(Field::Protocol, &[UDP])
-        .is(Field::PortDestination, &port.to_be_bytes())
+        .in_set(&[Field::PortDestination], GUARDED_PORTS)
         .accept()
 }
 

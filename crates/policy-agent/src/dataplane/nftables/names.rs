@@ -16,6 +16,9 @@ pub(super) const POD_TO_ITSELF: &str = "itself";
 /// Networks that contain only pod addresses.
 pub(super) const POD_NETWORKS: &str = "pod_networks";
 
+/// The UDP ports of the node to which no pod can send.
+pub(super) const GUARDED_PORTS: &str = "guarded_ports";
+
 pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Egress, Direction::Ingress];
 
 /// The sets that count dropped packets by pod.

@@ -12,7 +12,7 @@ use podwire_policy::{Direction, Program, Protocol};
 
 use super::family::NftFamily;
 use super::model::{keyed, DesiredChain, DesiredSet, DesiredTable, SetKind};
-use super::names::{drops_by_pod, EGRESS, INGRESS, POD_NETWORKS, POD_TO_ITSELF, POLICY_TABLE};
+use super::names::{drops_by_pod, EGRESS, GUARDED_PORTS, INGRESS, POD_NETWORKS, POD_TO_ITSELF, POLICY_TABLE};
 use super::reasons::Reasons;
 use super::{
     base_chains, closed_connections, drop_chains, granted_prefixes, intervals, source_check, stage_rules,
@@ -64,6 +64,8 @@ impl PolicyTable {
             builder.add_networks(POD_NETWORKS, &input.pod_networks, family);
         }
         builder.add_port_sets();
+        let guarded = input.guarded_ports.iter().map(|port| Element::key(Value::default().and_port(*port)));
+        builder.table.add_set(GUARDED_PORTS.into(), SetKind::Keys(vec![Type::Port]), guarded.collect());
         builder.add_chains(reasons);
         let desired = Arc::new(builder.table);
         PolicyTable { desired, peer_addresses: program.addresses.clone(), pods }
