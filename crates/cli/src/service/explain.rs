@@ -13,7 +13,7 @@ use super::client::Sender;
 use super::node_services::NodeServices;
 use super::source_flags::SourceFlags;
 use super::target::Target;
-use super::view::{left_out_json, FrontendView, ServiceView};
+use super::view::{left_out_json, EndpointView, FrontendView, ServiceView};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::paint::Paint;
@@ -220,7 +220,7 @@ impl Packet<'_> {
     fn view_of(&self, endpoint: &Endpoint) -> Option<String> {
         let view = self.view?;
         let all = view.endpoints.iter().chain(&view.others);
-        all.into_iter().find(|one| one.addr == endpoint.endpoint).map(super::view::EndpointView::remark)
+        all.into_iter().find(|one| one.addr == endpoint.endpoint).map(EndpointView::remark)
     }
 
     fn affinity(&self) -> Option<u64> {

@@ -83,7 +83,7 @@ impl ServiceView {
     }
 }
 
-/// The kind of a Service by its frontends. A load balancer's address cannot be told from an external IP.
+/// The kind of a Service by its frontends. In the kernel a load balancer's address looks like an external IP.
 fn kind_of(frontends: &[FrontendView]) -> String {
     let has = |kind: &str| frontends.iter().any(|one| one.kind == kind);
     if has(EXTERNAL) {

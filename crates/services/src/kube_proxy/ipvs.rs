@@ -17,7 +17,7 @@ pub(super) struct IpvsMode {
     pub device: Link,
     /// The virtual services at its addresses.
     pub services: Vec<VirtualService>,
-    /// The number of other virtual services. Those of NodePorts cannot be told from those of other programs.
+    /// The number of other virtual services: those of NodePorts, and those of other programs. They look the same.
     pub others: usize,
 }
 

@@ -15,7 +15,8 @@ use super::names::{is_proxy_chain, TABLES};
 use super::{find, find_running, remove, Leftover, Sign};
 use crate::{Error, Result};
 
-/// The interval between two looks without an event: processes, devices and iptables-legacy cause none.
+/// The interval between two looks without an event. A process that starts and a chain of iptables-legacy cause none; the
+/// device is looked for with them.
 const RESYNC: Duration = Duration::from_secs(60);
 
 /// The last problem about kube-proxy, shared with the handles of the services agent.

@@ -47,8 +47,8 @@ impl Twins {
         Twins { ours: Ours::new(), theirs }
     }
 
-    /// The differences between both sides, one a line. On a busy machine a response is late, on both sides perhaps, so
-    /// differences are looked for again with patience.
+    /// The differences between both sides, one a line. On a busy machine responses are late, so a world
+    /// that differs is compared again with longer timeouts.
     pub fn compare(&mut self, world: &World) -> Vec<String> {
         if self.compare_with(QUICK, world).is_empty() {
             return Vec::new();
